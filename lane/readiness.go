@@ -1,0 +1,33 @@
+package lane
+
+// Readiness is a target's runtime axis (B.4): never in the log, and back to Recovering whenever the leader changes.
+type Readiness uint8
+
+// Readiness values.
+const (
+	Recovering Readiness = 0
+	Ready      Readiness = 1
+	Blocked    Readiness = 2
+)
+
+var readinessNames = [...]string{"RECOVERING", "READY", "BLOCKED"}
+
+func (r Readiness) String() string {
+	if int(r) < len(readinessNames) {
+		return readinessNames[r]
+	}
+	return "READINESS_UNSPECIFIED"
+}
+
+// May tells whether readiness may go from r to another value: a blocked target is verified again before it is ready.
+func (r Readiness) May(to Readiness) bool {
+	switch r {
+	case Recovering:
+		return to == Ready || to == Blocked
+	case Ready:
+		return to == Blocked || to == Recovering
+	case Blocked:
+		return to == Recovering
+	}
+	return false
+}

@@ -1,0 +1,104 @@
+package logcodec
+
+import (
+	"fmt"
+
+	logv1 "github.com/sealane/sealane/api/gen/sealane/log/v1"
+	"github.com/sealane/sealane/catalog"
+	"google.golang.org/protobuf/proto"
+)
+
+// AppendCatalog appends the bytes of a control group's command to dst.
+func AppendCatalog(dst []byte, c catalog.Command) ([]byte, error) {
+	m := &logv1.CatalogCommand{}
+	switch c := c.(type) {
+	case *catalog.FoundCluster:
+		m.Kind = &logv1.CatalogCommand_FoundCluster{FoundCluster: &logv1.FoundCluster{Incarnation: c.Incarnation, Shards: c.Shards}}
+	case *catalog.ApplyDestination:
+		m.Kind = &logv1.CatalogCommand_ApplyDestination{ApplyDestination: &logv1.ApplyDestination{Namespace: c.Namespace, Spec: specToLog(&c.Spec)}}
+	case *catalog.DeleteDestination:
+		m.Kind = &logv1.CatalogCommand_DeleteDestination{DeleteDestination: &logv1.DeleteDestination{Namespace: c.Namespace, Name: c.Name}}
+	default:
+		return dst, fmt.Errorf("%w: %T", ErrUnknown, c)
+	}
+	return proto.MarshalOptions{}.MarshalAppend(dst, m)
+}
+
+// DecodeCatalog reads a control group's command.
+func DecodeCatalog(b []byte) (catalog.Command, error) {
+	var m logv1.CatalogCommand
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	switch k := m.Kind.(type) {
+	case *logv1.CatalogCommand_FoundCluster:
+		return &catalog.FoundCluster{Incarnation: k.FoundCluster.Incarnation, Shards: k.FoundCluster.Shards}, known(k.FoundCluster)
+	case *logv1.CatalogCommand_ApplyDestination:
+		v := k.ApplyDestination
+		if err := known(v); err != nil {
+			return nil, err
+		}
+		spec, err := specFromLog(v.Spec)
+		return &catalog.ApplyDestination{Namespace: v.Namespace, Spec: spec}, err
+	case *logv1.CatalogCommand_DeleteDestination:
+		v := k.DeleteDestination
+		return &catalog.DeleteDestination{Namespace: v.Namespace, Name: v.Name}, known(v)
+	}
+	return nil, fmt.Errorf("%w: unknown kind", ErrUnknown)
+}
+
+func specToLog(s *catalog.Destination) *logv1.DestinationSpec {
+	m := &logv1.DestinationSpec{
+		Name: s.Name, Retry: retryToLog(s.Retry), Uncertainty: uncertaintyToLog(s.Uncertainty), Circuit: circuitToLog(s.Circuit),
+		Lane: &logv1.DestinationLimits{
+			MaxInFlight: s.Lane.MaxInFlight, RatePerSecond: s.Lane.RatePerSecond, Spread: s.Lane.Spread, MaxPending: s.Lane.MaxPending,
+			MaxPendingBytes: s.Lane.MaxPendingBytes,
+		},
+		Retention: int64(s.Retention), IdempotencyWindow: int64(s.IdempotencyWindow), DeadLetterRetention: int64(s.DeadLetter.Retention),
+		DeadLetterExport: s.DeadLetter.Export,
+	}
+	if h := s.HTTP; h != nil {
+		m.Http = &logv1.HttpTarget{Url: h.URL, Timeout: int64(h.Timeout), StatusVerdicts: h.StatusVerdicts, TlsPin: h.TLSPin}
+		for _, kv := range h.Headers {
+			m.Http.Headers = append(m.Http.Headers, &logv1.Header{Name: kv.Name, Value: kv.Value})
+		}
+		for _, ref := range h.SigningSecrets {
+			m.Http.SigningSecrets = append(m.Http.SigningSecrets, &logv1.SecretRef{Env: ref.Env, File: ref.File})
+		}
+	}
+	if p := s.Probe; p != nil {
+		m.Probe = &logv1.Probe{Url: p.URL, Found: p.Found, Absent: p.Absent, AbsentIsAuthoritative: p.AbsentIsAuthoritative}
+	}
+	return m
+}
+
+func specFromLog(m *logv1.DestinationSpec) (catalog.Destination, error) {
+	l := m.GetLane()
+	for _, part := range []proto.Message{m, l, m.GetHttp(), m.GetProbe(), m.GetRetry(), m.GetUncertainty(), m.GetCircuit()} {
+		if err := known(part); err != nil {
+			return catalog.Destination{}, err
+		}
+	}
+	s := catalog.Destination{
+		Name: m.GetName(), Retry: retryFromLog(m.GetRetry()), Uncertainty: uncertaintyFromLog(m.GetUncertainty()), Circuit: circuitFromLog(m.GetCircuit()),
+		Lane: catalog.LaneLimits{
+			MaxInFlight: l.GetMaxInFlight(), RatePerSecond: l.GetRatePerSecond(), Spread: l.GetSpread(), MaxPending: l.GetMaxPending(),
+			MaxPendingBytes: l.GetMaxPendingBytes(),
+		},
+		Retention: duration(m.GetRetention()), IdempotencyWindow: duration(m.GetIdempotencyWindow()),
+		DeadLetter: catalog.DeadLetter{Retention: duration(m.GetDeadLetterRetention()), Export: m.GetDeadLetterExport()},
+	}
+	if h := m.GetHttp(); h != nil {
+		s.HTTP = &catalog.HTTPTarget{URL: h.Url, Timeout: duration(h.Timeout), StatusVerdicts: h.StatusVerdicts, TLSPin: h.TlsPin}
+		for _, kv := range h.Headers {
+			s.HTTP.Headers = append(s.HTTP.Headers, catalog.Header{Name: kv.Name, Value: kv.Value})
+		}
+		for _, ref := range h.SigningSecrets {
+			s.HTTP.SigningSecrets = append(s.HTTP.SigningSecrets, catalog.SecretRef{Env: ref.Env, File: ref.File})
+		}
+	}
+	if p := m.GetProbe(); p != nil {
+		s.Probe = &catalog.Probe{URL: p.Url, Found: p.Found, Absent: p.Absent, AbsentIsAuthoritative: p.AbsentIsAuthoritative}
+	}
+	return s, nil
+}
