@@ -1,0 +1,50 @@
+package webhook
+
+import (
+	"net/http"
+	"time"
+)
+
+// maxRetryAfter is where a Retry-After saturates: no policy honours more.
+const maxRetryAfter = time.Duration(1<<63 - 1)
+
+// parseRetryAfter reads the header by its grammar: digits, or one of the three dates. Anything else, a sign, a fraction, an exponent or a second
+// header included, is as good as none: guessing could retry too early. A date in the past is zero.
+func parseRetryAfter(h http.Header) (time.Duration, bool) {
+	v := h["Retry-After"]
+	if len(v) != 1 || v[0] == "" {
+		return 0, false
+	}
+	if d, ok := parseSeconds(v[0]); ok {
+		return d, true
+	}
+	at, err := http.ParseTime(v[0])
+	if err != nil {
+		return 0, false
+	}
+	now := time.Now()
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date // the receiver's own clock, so that its error does not matter
+	}
+	return max(at.Sub(now), 0), true
+}
+
+// parseSeconds reads a number of seconds of any length, saturating.
+func parseSeconds(s string) (time.Duration, bool) {
+	var d time.Duration
+	for i := range len(s) {
+		c := s[i]
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		if d > (maxRetryAfter/time.Second-9)/10 {
+			d = maxRetryAfter / time.Second
+			continue
+		}
+		d = d*10 + time.Duration(c-'0')
+	}
+	if d >= maxRetryAfter/time.Second {
+		return maxRetryAfter, true
+	}
+	return d * time.Second, true
+}
