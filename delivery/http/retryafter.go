@@ -31,19 +31,20 @@ func parseRetryAfter(h http.Header) (time.Duration, bool) {
 
 // parseSeconds reads a number of seconds of any length, saturating.
 func parseSeconds(s string) (time.Duration, bool) {
+	const most = maxRetryAfter / time.Second
 	var d time.Duration
+	full := false
 	for i := range len(s) {
 		c := s[i]
 		if c < '0' || c > '9' {
 			return 0, false
 		}
-		if d > (maxRetryAfter/time.Second-9)/10 {
-			d = maxRetryAfter / time.Second
-			continue
+		digit := time.Duration(c - '0')
+		if full = full || d > (most-digit)/10; !full {
+			d = d*10 + digit
 		}
-		d = d*10 + time.Duration(c-'0')
 	}
-	if d >= maxRetryAfter/time.Second {
+	if full {
 		return maxRetryAfter, true
 	}
 	return d * time.Second, true
