@@ -58,6 +58,8 @@ type LaneLimits struct {
 	Spread          uint32 `json:"spread"`
 	MaxPending      uint64 `json:"max_pending"`
 	MaxPendingBytes uint64 `json:"max_pending_bytes"`
+	// MaxBytesInFlight bounds the payload bytes of requests in flight.
+	MaxBytesInFlight uint64 `json:"max_bytes_in_flight"`
 }
 
 // DeadLetter says how long dead letters are kept and where they are exported.
@@ -81,6 +83,7 @@ const (
 	DefaultMaxInFlight       = 32
 	DefaultMaxPending        = 1_000_000
 	DefaultMaxPendingBytes   = 10 << 30
+	DefaultBytesInFlight     = 64 << 20
 	DefaultRetention         = 7 * 24 * time.Hour
 	DefaultDeadLetterKeep    = 30 * 24 * time.Hour
 	DefaultIdempotencyWindow = 24 * time.Hour
@@ -107,6 +110,7 @@ func (d Destination) WithDefaults() Destination {
 	setDefault(&d.Lane.Spread, 1)
 	setDefault(&d.Lane.MaxPending, DefaultMaxPending)
 	setDefault(&d.Lane.MaxPendingBytes, DefaultMaxPendingBytes)
+	setDefault(&d.Lane.MaxBytesInFlight, DefaultBytesInFlight)
 	setDefault(&d.Retention, DefaultRetention)
 	setDefault(&d.IdempotencyWindow, DefaultIdempotencyWindow)
 	setDefault(&d.DeadLetter.Retention, DefaultDeadLetterKeep)
@@ -121,7 +125,7 @@ func setDefault[T comparable](field *T, value T) {
 }
 
 // retryDefaults fills the attempt budget and the backoff. An explicit initial backoff of zero cannot be told from an unset one here: the
-// door sets ZeroBackoff through an explicit schedule of zero.
+// door turns it into a schedule of zero, which means the same.
 func retryDefaults(r policy.Retry) policy.Retry {
 	def := policy.DefaultRetry()
 	setDefault(&r.MaxAttempts, def.MaxAttempts)

@@ -39,7 +39,7 @@ var (
 	ErrForeignState = errors.New("catalog: state belongs to another cluster")
 )
 
-// MaxDestinations bounds the destinations of a cluster, MaxVersions those kept of one.
+// MaxDestinations bounds the destinations of a cluster, deleted ones included.
 const MaxDestinations = 200_000
 
 // Entry is one entry of the control group's log.

@@ -50,22 +50,21 @@ func List(r Reader, namespace, after string, limit int) ([]Version, error) {
 	if after != "" {
 		lower = append(nameKey(keyNewest, namespace, after), 0)
 	}
-	var names []string
 	var out []Version
 	upper := append(append([]byte(nil), prefix...), 0xff)
 	err := r.Scan(lower, upper, false, func(k, _ []byte) (bool, error) {
-		names = append(names, string(k[len(prefix):]))
-		return true, nil
-	})
-	for _, n := range names {
-		if err != nil || len(out) >= limit {
-			break
+		v, ok, err := Newest(r, namespace, string(k[len(prefix):]))
+		if err != nil {
+			return false, err
 		}
-		var v Version
-		if v, _, err = Newest(r, namespace, n); err == nil && !v.Deleted {
+		if !ok {
+			return false, fmt.Errorf("%w: %q is listed and has no version", ErrCorrupt, k[len(prefix):])
+		}
+		if !v.Deleted {
 			out = append(out, v)
 		}
-	}
+		return len(out) < limit, nil
+	})
 	return out, err
 }
 

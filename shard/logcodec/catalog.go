@@ -1,6 +1,7 @@
 package logcodec
 
 import (
+	"errors"
 	"fmt"
 
 	logv1 "github.com/sealane/sealane/api/gen/sealane/log/v1"
@@ -30,6 +31,9 @@ func DecodeCatalog(b []byte) (catalog.Command, error) {
 	if err := proto.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
+	if len(m.ProtoReflect().GetUnknown()) > 0 {
+		return nil, fmt.Errorf("%w: unknown kind", ErrUnknown)
+	}
 	switch k := m.Kind.(type) {
 	case *logv1.CatalogCommand_FoundCluster:
 		return &catalog.FoundCluster{Incarnation: k.FoundCluster.Incarnation, Shards: k.FoundCluster.Shards}, known(k.FoundCluster)
@@ -52,7 +56,7 @@ func specToLog(s *catalog.Destination) *logv1.DestinationSpec {
 		Name: s.Name, Retry: retryToLog(s.Retry), Uncertainty: uncertaintyToLog(s.Uncertainty), Circuit: circuitToLog(s.Circuit),
 		Lane: &logv1.DestinationLimits{
 			MaxInFlight: s.Lane.MaxInFlight, RatePerSecond: s.Lane.RatePerSecond, Spread: s.Lane.Spread, MaxPending: s.Lane.MaxPending,
-			MaxPendingBytes: s.Lane.MaxPendingBytes,
+			MaxPendingBytes: s.Lane.MaxPendingBytes, MaxBytesInFlight: s.Lane.MaxBytesInFlight,
 		},
 		Retention: int64(s.Retention), IdempotencyWindow: int64(s.IdempotencyWindow), DeadLetterRetention: int64(s.DeadLetter.Retention),
 		DeadLetterExport: s.DeadLetter.Export,
@@ -74,31 +78,47 @@ func specToLog(s *catalog.Destination) *logv1.DestinationSpec {
 
 func specFromLog(m *logv1.DestinationSpec) (catalog.Destination, error) {
 	l := m.GetLane()
-	for _, part := range []proto.Message{m, l, m.GetHttp(), m.GetProbe(), m.GetRetry(), m.GetUncertainty(), m.GetCircuit()} {
-		if err := known(part); err != nil {
-			return catalog.Destination{}, err
-		}
+	if err := errors.Join(known(m), known(l), known(m.GetProbe()), knownPolicies(m.GetRetry(), m.GetUncertainty(), m.GetCircuit())); err != nil {
+		return catalog.Destination{}, err
+	}
+	http, err := targetFromLog(m.GetHttp())
+	if err != nil {
+		return catalog.Destination{}, err
 	}
 	s := catalog.Destination{
-		Name: m.GetName(), Retry: retryFromLog(m.GetRetry()), Uncertainty: uncertaintyFromLog(m.GetUncertainty()), Circuit: circuitFromLog(m.GetCircuit()),
+		Name: m.GetName(), HTTP: http, Retry: retryFromLog(m.GetRetry()), Uncertainty: uncertaintyFromLog(m.GetUncertainty()), Circuit: circuitFromLog(m.GetCircuit()),
 		Lane: catalog.LaneLimits{
 			MaxInFlight: l.GetMaxInFlight(), RatePerSecond: l.GetRatePerSecond(), Spread: l.GetSpread(), MaxPending: l.GetMaxPending(),
-			MaxPendingBytes: l.GetMaxPendingBytes(),
+			MaxPendingBytes: l.GetMaxPendingBytes(), MaxBytesInFlight: l.GetMaxBytesInFlight(),
 		},
 		Retention: duration(m.GetRetention()), IdempotencyWindow: duration(m.GetIdempotencyWindow()),
 		DeadLetter: catalog.DeadLetter{Retention: duration(m.GetDeadLetterRetention()), Export: m.GetDeadLetterExport()},
-	}
-	if h := m.GetHttp(); h != nil {
-		s.HTTP = &catalog.HTTPTarget{URL: h.Url, Timeout: duration(h.Timeout), StatusVerdicts: h.StatusVerdicts, TLSPin: h.TlsPin}
-		for _, kv := range h.Headers {
-			s.HTTP.Headers = append(s.HTTP.Headers, catalog.Header{Name: kv.Name, Value: kv.Value})
-		}
-		for _, ref := range h.SigningSecrets {
-			s.HTTP.SigningSecrets = append(s.HTTP.SigningSecrets, catalog.SecretRef{Env: ref.Env, File: ref.File})
-		}
 	}
 	if p := m.GetProbe(); p != nil {
 		s.Probe = &catalog.Probe{URL: p.Url, Found: p.Found, Absent: p.Absent, AbsentIsAuthoritative: p.AbsentIsAuthoritative}
 	}
 	return s, nil
+}
+
+func targetFromLog(m *logv1.HttpTarget) (*catalog.HTTPTarget, error) {
+	if m == nil {
+		return nil, nil
+	}
+	if err := known(m); err != nil {
+		return nil, err
+	}
+	h := &catalog.HTTPTarget{URL: m.Url, Timeout: duration(m.Timeout), StatusVerdicts: m.StatusVerdicts, TLSPin: m.TlsPin}
+	for _, kv := range m.Headers {
+		if err := known(kv); err != nil {
+			return nil, err
+		}
+		h.Headers = append(h.Headers, catalog.Header{Name: kv.Name, Value: kv.Value})
+	}
+	for _, ref := range m.SigningSecrets {
+		if err := known(ref); err != nil {
+			return nil, err
+		}
+		h.SigningSecrets = append(h.SigningSecrets, catalog.SecretRef{Env: ref.Env, File: ref.File})
+	}
+	return h, nil
 }

@@ -7,6 +7,7 @@ import (
 	logv1 "github.com/sealane/sealane/api/gen/sealane/log/v1"
 	"github.com/sealane/sealane/shard"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // ErrUnknown is returned for bytes that hold a command, a field or a value that this build does not know. The shard must stop at that
@@ -103,25 +104,36 @@ func fromLog(m *logv1.Command) (shard.Command, error) {
 		v := k.LaneEvent
 		return &shard.LaneEvent{
 			Lane: shard.LaneID(v.Lane), Target: shard.TargetID(v.Target), Event: shard.LaneEventKind(v.Event), ErrorClass: v.ErrorClass, Detail: v.Detail,
-		}, known(v)
+		}, known(v, v.Event)
 	case *logv1.Command_ControlStep:
 		return controlFromLog(k.ControlStep)
 	case *logv1.Command_Trim:
 		v := k.Trim
-		return &shard.Trim{Lane: shard.LaneID(v.Lane), State: shard.GenerationState(v.State), Before: stamp(v.Before), Max: v.Max}, known(v)
+		return &shard.Trim{Lane: shard.LaneID(v.Lane), State: shard.GenerationState(v.State), Before: stamp(v.Before), Max: v.Max}, known(v, v.State)
 	case *logv1.Command_Tick:
 		return &shard.Tick{}, known(k.Tick)
 	}
 	return nil, fmt.Errorf("%w: %T", ErrUnknown, m.Kind)
 }
 
-// known refuses a message with fields this build does not know: skipping them would be guessing.
-func known(m proto.Message) error {
+// known refuses a message with fields, or with values of its enumerations, that this build does not know: skipping or cutting them would
+// be guessing.
+func known(m proto.Message, values ...protoreflect.Enum) error {
 	r := m.ProtoReflect()
 	if len(r.GetUnknown()) > 0 {
 		return fmt.Errorf("%w: a field of %s", ErrUnknown, r.Descriptor().Name())
 	}
+	for _, v := range values {
+		if v.Descriptor().Values().ByNumber(v.Number()) == nil {
+			return fmt.Errorf("%w: %s %d of %s", ErrUnknown, v.Descriptor().Name(), v.Number(), r.Descriptor().Name())
+		}
+	}
 	return nil
+}
+
+// knownPolicies refuses what this build does not know of the parts that both kinds of destination share.
+func knownPolicies(r *logv1.Retry, u *logv1.Uncertainty, c *logv1.Circuit) error {
+	return errors.Join(known(r, r.GetJitter()), known(u, u.GetOnUncertain(), u.GetWhenExhausted()), known(c))
 }
 
 // idOf checks a message and the id in it.

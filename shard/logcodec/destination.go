@@ -1,12 +1,12 @@
 package logcodec
 
 import (
+	"errors"
 	"time"
 
 	logv1 "github.com/sealane/sealane/api/gen/sealane/log/v1"
 	"github.com/sealane/sealane/policy"
 	"github.com/sealane/sealane/shard"
-	"google.golang.org/protobuf/proto"
 )
 
 func duration(ns int64) time.Duration { return time.Duration(ns) }
@@ -26,10 +26,8 @@ func destinationToLog(d *shard.Destination) *logv1.Destination {
 
 func installFromLog(m *logv1.InstallDestination) (*shard.InstallDestination, error) {
 	d := m.GetDestination()
-	for _, part := range []proto.Message{m, d, d.GetLimits(), d.GetRetry(), d.GetUncertainty(), d.GetCircuit()} {
-		if err := known(part); err != nil {
-			return nil, err
-		}
+	if err := errors.Join(known(m), known(d), known(d.GetLimits()), knownPolicies(d.GetRetry(), d.GetUncertainty(), d.GetCircuit())); err != nil {
+		return nil, err
 	}
 	l := d.GetLimits()
 	return &shard.InstallDestination{Destination: shard.Destination{

@@ -89,7 +89,7 @@ func outcomeFromLog(m *logv1.Outcome) (shard.Outcome, error) {
 		SideEffect: policy.SideEffect(m.SideEffect), Disposition: policy.Disposition(m.Disposition), RetryAfter: duration(m.RetryAfter),
 		HasRetryAfter: m.HasRetryAfter,
 	}
-	if err := known(m); err != nil {
+	if err := known(m, m.SideEffect, m.Disposition); err != nil {
 		return o, err
 	}
 	var err error
@@ -126,6 +126,9 @@ func evidenceCommandFromLog(m *logv1.AttachEvidence) (*shard.AttachEvidence, err
 	if err != nil {
 		return nil, err
 	}
+	if err := known(m, m.SideEffect); err != nil {
+		return nil, err
+	}
 	e, err := evidenceFromLog(m.Evidence)
 	return &shard.AttachEvidence{
 		ID: id, Generation: m.Generation, Attempt: m.Attempt, SideEffect: policy.SideEffect(m.SideEffect), Evidence: e, Override: m.Override,
@@ -146,7 +149,7 @@ func controlToLog(c *shard.ControlStep) *logv1.ControlStep {
 }
 
 func controlFromLog(m *logv1.ControlStep) (*shard.ControlStep, error) {
-	if err := known(m); err != nil {
+	if err := known(m, m.Action, m.Verdict); err != nil {
 		return nil, err
 	}
 	hash, err := hashOf(m.Hash)

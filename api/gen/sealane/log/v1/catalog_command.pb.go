@@ -713,8 +713,10 @@ type DestinationLimits struct {
 	MaxPending uint64 `protobuf:"varint,4,opt,name=max_pending,json=maxPending,proto3" json:"max_pending,omitempty"`
 	// Payload bytes of those, per lane.
 	MaxPendingBytes uint64 `protobuf:"varint,5,opt,name=max_pending_bytes,json=maxPendingBytes,proto3" json:"max_pending_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Payload bytes in flight.
+	MaxBytesInFlight uint64 `protobuf:"varint,6,opt,name=max_bytes_in_flight,json=maxBytesInFlight,proto3" json:"max_bytes_in_flight,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *DestinationLimits) Reset() {
@@ -782,6 +784,13 @@ func (x *DestinationLimits) GetMaxPendingBytes() uint64 {
 	return 0
 }
 
+func (x *DestinationLimits) GetMaxBytesInFlight() uint64 {
+	if x != nil {
+		return x.MaxBytesInFlight
+	}
+	return 0
+}
+
 var File_sealane_log_v1_catalog_command_proto protoreflect.FileDescriptor
 
 const file_sealane_log_v1_catalog_command_proto_rawDesc = "" +
@@ -832,14 +841,15 @@ const file_sealane_log_v1_catalog_command_proto_rawDesc = "" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x14\n" +
 	"\x05found\x18\x02 \x03(\rR\x05found\x12\x16\n" +
 	"\x06absent\x18\x03 \x03(\rR\x06absent\x126\n" +
-	"\x17absent_is_authoritative\x18\x04 \x01(\bR\x15absentIsAuthoritative\"\xc4\x01\n" +
+	"\x17absent_is_authoritative\x18\x04 \x01(\bR\x15absentIsAuthoritative\"\xf3\x01\n" +
 	"\x11DestinationLimits\x12\"\n" +
 	"\rmax_in_flight\x18\x01 \x01(\rR\vmaxInFlight\x12&\n" +
 	"\x0frate_per_second\x18\x02 \x01(\rR\rratePerSecond\x12\x16\n" +
 	"\x06spread\x18\x03 \x01(\rR\x06spread\x12\x1f\n" +
 	"\vmax_pending\x18\x04 \x01(\x04R\n" +
 	"maxPending\x12*\n" +
-	"\x11max_pending_bytes\x18\x05 \x01(\x04R\x0fmaxPendingBytesB9Z7github.com/sealane/sealane/api/gen/sealane/log/v1;logv1b\x06proto3"
+	"\x11max_pending_bytes\x18\x05 \x01(\x04R\x0fmaxPendingBytes\x12-\n" +
+	"\x13max_bytes_in_flight\x18\x06 \x01(\x04R\x10maxBytesInFlightB9Z7github.com/sealane/sealane/api/gen/sealane/log/v1;logv1b\x06proto3"
 
 var (
 	file_sealane_log_v1_catalog_command_proto_rawDescOnce sync.Once
