@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Report is what the audit found. Lost, Unexplained, WithoutAdmission and Wrong must be empty.
@@ -85,6 +87,8 @@ func Audit(ctx context.Context, node *Process, accepted []Accepted, seen []Seen)
 	r.requests(ctx, node, requests, admitted)
 	return r, nil
 }
+
+func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
 // fetch reads the messages with a few callers in parallel. A message that is not found stays nil.
 func fetch(ctx context.Context, node *Process, accepted []Accepted) ([]*sealanev1.Message, error) {

@@ -13,12 +13,8 @@ import (
 	"time"
 
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
-
-func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
 // kills is how often the node is killed: a few in every run, SEALANE_KILLS in nightly.
 func kills(t *testing.T) int {

@@ -131,6 +131,16 @@ func (p *Process) Kill() error {
 // Close ends the process and the connection.
 func (p *Process) Close() error { return errors.Join(p.Kill(), p.conn.Close()) }
 
+// PID is the process id, 0 while it does not run.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
 // Output is the last of what the process printed.
 func (p *Process) Output() string { return p.out.String() }
 
