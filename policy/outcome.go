@@ -107,6 +107,9 @@ func EffectOf(s SideEffect, d Disposition) (Budget, CircuitEffect) {
 	if s == Published {
 		return BudgetNone, CircuitSuccess
 	}
+	if s == Unknown && d == Fenced {
+		return BudgetNone, CircuitNone // the sender is gone (recovery): that says nothing about the target
+	}
 	if s == Unknown {
 		return BudgetNone, CircuitFailure
 	}
