@@ -1,0 +1,123 @@
+package replication
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// instance is one run of hashicorp/raft over the group's log. The supervisor replaces it when a transfer is stuck (696).
+type instance struct {
+	*raft.Raft
+	once  sync.Once
+	ended chan struct{} // closed when Raft's own goroutines have ended
+}
+
+// shutdown starts the end of the instance and gives the channel that tells when it has come. Raft's own future cannot be asked twice:
+// the second one answers at once.
+func (i *instance) shutdown() <-chan struct{} {
+	i.once.Do(func() {
+		ended := i.Raft.Shutdown()
+		go func() {
+			defer close(i.ended)
+			if err := ended.Error(); err != nil {
+				panic(fmt.Sprintf("raft shutdown: %v", err)) // it has no way to fail: the transport is shielded
+			}
+		}()
+	})
+	return i.ended
+}
+
+// raftConfig gives the settings of REPLICATION.md. Raft's own snapshot schedule is put out of reach: ours counts bytes as well.
+func (g *Group) raftConfig() *raft.Config {
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(g.opts.NodeID)
+	c.HeartbeatTimeout = heartbeatTimeout
+	c.ElectionTimeout = electionTimeout
+	c.LeaderLeaseTimeout = leaseTimeout
+	c.CommitTimeout = commitTimeout
+	c.MaxAppendEntries = maxAppendEntries
+	c.BatchApplyCh = true
+	c.ShutdownOnRemove = false
+	c.TrailingLogs = g.opts.TrailingEntries
+	c.SnapshotInterval = 10 * 365 * 24 * time.Hour
+	c.SnapshotThreshold = 1 << 62
+	c.NoSnapshotRestoreOnStart = true
+	c.NoLegacyTelemetry = true
+	c.RestoreCommittedLogs = false
+	c.Logger = &raftLogger{to: g.logger, alone: g.soleVoter}
+	return c
+}
+
+// bootstrap writes the first configuration if the group has no state at all.
+func (g *Group) bootstrap() error {
+	if len(g.opts.Bootstrap) == 0 {
+		return nil
+	}
+	exists, err := raft.HasExistingState(g.log, g.log, g.snaps)
+	if err != nil || exists {
+		return err
+	}
+	var c raft.Configuration
+	for _, s := range g.opts.Bootstrap {
+		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address)})
+	}
+	return raft.BootstrapCluster(g.raftConfig(), g.log, g.log, g.snaps, shield{g.opts.Transport}, c)
+}
+
+// startInstance begins a run of Raft.
+func (g *Group) startInstance() error {
+	r, err := raft.NewRaft(g.raftConfig(), g.fsm, g.log, g.log, g.snaps, shield{g.opts.Transport})
+	if err != nil {
+		return fmt.Errorf("start raft: %w", err)
+	}
+	g.instance.Store(&instance{Raft: r, ended: make(chan struct{})})
+	if g.soleVoter() {
+		return electNow(r)
+	}
+	return nil
+}
+
+// electNow makes a fresh follower stand for election at once, so that a single voter leads within milliseconds of its start, without
+// short timers that would run, and cost, for as long as it leads. Lowering the heartbeat timeout makes Raft look at its follower
+// timer, and a follower that never heard of a leader is then overdue. Both timeouts are as before afterwards. It must be used with
+// the only voter alone: with more voters it would only make elections collide.
+func electNow(r *raft.Raft) error {
+	c := r.ReloadableConfig()
+	c.HeartbeatTimeout -= time.Millisecond
+	if err := r.ReloadConfig(c); err != nil {
+		return fmt.Errorf("shorten the first election: %w", err)
+	}
+	c.HeartbeatTimeout += time.Millisecond
+	if err := r.ReloadConfig(c); err != nil {
+		return fmt.Errorf("restore the election timeout: %w", err)
+	}
+	return nil
+}
+
+// current gives the running instance.
+func (g *Group) current() *instance { return g.instance.Load() }
+
+// soleVoter reports whether this replica is the only voter of the newest configuration.
+func (g *Group) soleVoter() bool {
+	voters, self := g.voters()
+	return voters == 1 && self
+}
+
+// voters counts the voters of the newest configuration and tells whether this replica is one.
+func (g *Group) voters() (count int, self bool) {
+	r := g.current()
+	if r == nil {
+		return 0, false
+	}
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		count++
+		self = self || string(s.ID) == g.opts.NodeID
+	}
+	return count, self
+}
