@@ -1,0 +1,215 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/sealane/sealane/api/gen/openapi"
+
+	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
+)
+
+// marshalJSON is how every answer of REST looks: the proto's names, and fields present also where they are false, zero or empty, so that a
+// client need not know which of them are left out. Messages that are absent stay absent.
+var marshalJSON = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}
+
+// gateway is the HTTP door: REST, the raw submit, watches, metrics and health.
+type gateway struct {
+	n        *Node
+	services *services
+	doors    *doors
+	rest     *runtime.ServeMux
+	guard    *guard
+}
+
+// newGateway joins everything that HTTP serves. REST calls go to the service implementations directly, without a connection between.
+func newGateway(n *Node, s *services, d *doors) (http.Handler, error) {
+	g := &gateway{n: n, services: s, doors: d, guard: &guard{log: n.log, metrics: n.metrics}}
+	g.rest = runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonCodec{runtime.JSONPb{MarshalOptions: marshalJSON}}),
+		runtime.WithErrorHandler(g.restError), runtime.WithRoutingErrorHandler(g.routingError), runtime.WithIncomingHeaderMatcher(restHeader),
+	)
+	ctx := context.Background() // only an in-process registration: the context is not kept
+	for _, err := range []error{
+		sealanev1.RegisterDeliveryServiceHandlerServer(ctx, g.rest, s.delivery),
+		sealanev1.RegisterQueryServiceHandlerServer(ctx, g.rest, s.query),
+		sealanev1.RegisterDestinationServiceHandlerServer(ctx, g.rest, s.destination),
+		sealanev1.RegisterControlServiceHandlerServer(ctx, g.rest, s.control),
+		sealanev1.RegisterClusterServiceHandlerServer(ctx, g.rest, s.cluster),
+	} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	document, err := openAPI()
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/destinations/{name}/messages", g.submitRaw)
+	mux.HandleFunc("GET /v1/messages/{id}", g.watchOrRest)
+	mux.Handle("/v1/", g.rest)
+	mux.HandleFunc("GET /openapi.json", static("application/json", document))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", g.healthz)
+	mux.HandleFunc("GET /readyz", g.readyz)
+	mux.HandleFunc("GET /{$}", static("text/html; charset=utf-8", []byte(frontPage)))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		g.fail(w, r, fmt.Errorf("%w: %s", ErrNoRoute, clipped(r.URL.Path)))
+	})
+
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.fail(w, r, ErrCrossOrigin) }))
+	return g.around(protection.Handler(mux)), nil
+}
+
+// around bounds bodies, and turns a panic into an answer.
+func (g *gateway) around(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := &limitedBody{ReadCloser: r.Body, left: g.bodyLimit(r), limit: g.bodyLimit(r)}
+		r.Body = body
+		expandDurations(r)
+		defer func() {
+			p := recover()
+			if p == http.ErrAbortHandler { // the documented way to cut a connection
+				panic(p)
+			}
+			if p != nil {
+				g.fail(w, r, g.guard.done("http", "panic", p, nil))
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bodyLimit is the largest body that a request can have: base64 makes a payload a third longer, and a batch may be as large as over gRPC.
+func (g *gateway) bodyLimit(r *http.Request) int64 {
+	const around = 256 << 10
+	switch {
+	case isRawSubmit(r.URL.Path):
+		return int64(g.n.cfg.MaxPayloadBytes)
+	case r.URL.Path == "/v1/messages:batch":
+		return maxBatchBytes/3*4 + 4<<20
+	case r.URL.Path == "/v1/messages":
+		return int64(g.n.cfg.MaxPayloadBytes)/3*4 + around
+	}
+	return around
+}
+
+func isRawSubmit(path string) bool {
+	return strings.HasPrefix(path, "/v1/destinations/") && strings.HasSuffix(path, "/messages")
+}
+
+// restHeader passes on the one header of a REST call that services look at.
+func restHeader(name string) (string, bool) {
+	if strings.EqualFold(name, "traceparent") {
+		return "traceparent", true
+	}
+	return "", false
+}
+
+func static(contentType string, body []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(body) // the client may be gone
+	}
+}
+
+// fail answers with an error made here.
+func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
+	g.answerError(w, r, statusOf(err))
+}
+
+// restError answers with a service's error, or with one that the gateway made while it read the request.
+func (g *gateway) restError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
+	st := status.Convert(err)
+	if reasonOf(st) != "" {
+		g.answerError(w, r, st)
+		return
+	}
+	cause := fmt.Errorf("%w: %s", ErrInvalidRequest, st.Message())
+	if body, ok := r.Body.(*limitedBody); ok && body.exceeded {
+		cause = body.err()
+	} else if strings.HasPrefix(st.Message(), invalidJSONPrefix) {
+		cause = fmt.Errorf("%w: %s", ErrInvalidJSON, strings.TrimPrefix(st.Message(), invalidJSONPrefix))
+	}
+	if st.Code() != codes.InvalidArgument {
+		cause = fmt.Errorf("%s", st.Message())
+	}
+	if strings.HasPrefix(r.URL.Path, "/v1/messages") && r.Method == http.MethodPost {
+		g.answerError(w, r, submitStatus(cause, true)) // it was not even read: certainly not accepted
+		return
+	}
+	g.answerError(w, r, statusOf(cause))
+}
+
+// routingError answers where no call has this path, or not with this method.
+func (g *gateway) routingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+	if code == http.StatusMethodNotAllowed {
+		st := status.New(codes.Unimplemented, r.Method+" is not a method of this path")
+		if full, err := st.WithDetails(&errdetails.ErrorInfo{Reason: reasonMethod, Domain: errorDomain}); err == nil {
+			st = full
+		}
+		g.writeStatus(w, r, st, code)
+		return
+	}
+	g.fail(w, r, fmt.Errorf("%w: %s", ErrNoRoute, clipped(r.URL.Path)))
+}
+
+func reasonOf(st *status.Status) string {
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == errorDomain {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// answerError writes google.rpc.Status JSON. What is too large has HTTP's own status for it.
+func (g *gateway) answerError(w http.ResponseWriter, r *http.Request, st *status.Status) {
+	code := runtime.HTTPStatusFromCode(st.Code())
+	if reasonOf(st) == "TOO_LARGE" {
+		code = http.StatusRequestEntityTooLarge
+	}
+	g.writeStatus(w, r, st, code)
+}
+
+func (g *gateway) writeStatus(w http.ResponseWriter, r *http.Request, st *status.Status, code int) {
+	g.guard.log.Debug("a call was refused", "door", "http", "method", r.Method, "code", st.Code().String(), "error", st.Message())
+	body, err := marshalJSON.Marshal(st.Proto())
+	if err != nil {
+		http.Error(w, st.Message(), code)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if code == http.StatusRequestEntityTooLarge {
+		h.Set("Connection", "close") // the rest of the body is not read
+	}
+	w.WriteHeader(code)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// openAPI is the generated document with the endpoint that is no RPC added.
+func openAPI() ([]byte, error) {
+	var doc map[string]any
+	if err := json.Unmarshal(openapi.Document(), &doc); err != nil {
+		return nil, fmt.Errorf("openapi document: %w", err)
+	}
+	paths, ok := doc["paths"].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("openapi document has no paths")
+	}
+	paths["/v1/destinations/{name}/messages"] = map[string]any{"post": rawSubmitOperation()}
+	return json.MarshalIndent(doc, "", "  ")
+}

@@ -1,0 +1,300 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sealane/sealane/shard"
+
+	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
+)
+
+// queryService reads. It never changes anything and works while every lane is blocked.
+type queryService struct {
+	sealanev1.UnimplementedQueryServiceServer
+	n        *Node
+	draining <-chan struct{}
+}
+
+// readOne opens the view of the shard that holds a message.
+func (s *queryService) readOne(ctx context.Context, field, text string, fresh func(*replica) (freshness, error)) (shard.MessageID, *view, bool, error) {
+	id, err := messageID(field, text)
+	if err != nil {
+		return id, nil, false, err
+	}
+	r, err := s.n.replicaFor(id)
+	if err != nil {
+		return id, nil, false, fieldError(field, err)
+	}
+	f, err := fresh(r)
+	if err != nil {
+		return id, nil, false, err
+	}
+	v, pending, err := s.n.view(ctx, r, f)
+	return id, v, pending, err
+}
+
+// GetMessage reads one message with all that is known of it.
+func (s *queryService) GetMessage(ctx context.Context, m *sealanev1.GetMessageRequest) (*sealanev1.GetMessageResponse, error) {
+	id, v, pending, err := s.readOne(ctx, "id", m.GetId(), func(r *replica) (freshness, error) {
+		return s.n.single(r, m.GetConsistency(), m.GetPosition(), m.GetWait())
+	})
+	if err != nil {
+		return nil, statusOf(err).Err()
+	}
+	defer v.close()
+	out := &sealanev1.GetMessageResponse{Read: v.read}
+	if pending {
+		return out, nil
+	}
+	out.Message, err = readMessage(v, namespaceOf(ctx), id, m.GetIncludePayload())
+	if err != nil {
+		return nil, statusOf(err).Err()
+	}
+	return out, nil
+}
+
+// readMessage reads a message of a namespace, or what is left of it. An unknown one and another tenant's look the same (R187).
+func readMessage(v *view, namespace string, id shard.MessageID, withPayload bool) (*sealanev1.Message, error) {
+	mv, err := shard.GetMessage(v.state, id, withPayload)
+	if err != nil {
+		return nil, err
+	}
+	if mv != nil {
+		if mv.Message.Namespace != namespace {
+			return nil, messageNotFound(id)
+		}
+		return messageOf(mv, v.r.shard, withPayload), nil
+	}
+	t, err := shard.GetTombstone(v.state, id)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil || namespace != defaultNamespace { // a tombstone names no tenant
+		return nil, messageNotFound(id)
+	}
+	return tombstoneMessage(t), nil
+}
+
+// GetDeadLetter reads one dead letter with its attempts.
+func (s *queryService) GetDeadLetter(ctx context.Context, m *sealanev1.GetDeadLetterRequest) (*sealanev1.GetDeadLetterResponse, error) {
+	id, v, pending, err := s.readOne(ctx, "message_id", m.GetMessageId(), func(r *replica) (freshness, error) {
+		return s.n.single(r, m.GetConsistency(), m.GetPosition(), m.GetWait())
+	})
+	if err != nil {
+		return nil, statusOf(err).Err()
+	}
+	defer v.close()
+	out := &sealanev1.GetDeadLetterResponse{Read: v.read}
+	if pending {
+		return out, nil
+	}
+	if out.DeadLetter, err = readDeadLetter(v, namespaceOf(ctx), id, m.GetGeneration()); err != nil {
+		return nil, statusOf(err).Err()
+	}
+	return out, nil
+}
+
+func readDeadLetter(v *view, namespace string, id shard.MessageID, generation uint32) (*sealanev1.DeadLetter, error) {
+	mv, err := shard.GetMessage(v.state, id, false)
+	if err != nil {
+		return nil, err
+	}
+	if mv == nil || mv.Message.Namespace != namespace {
+		return nil, messageNotFound(id)
+	}
+	for i := len(mv.Generations) - 1; i >= 0; i-- {
+		g := &mv.Generations[i]
+		if g.DeadLetter != nil && (generation == 0 || g.Generation.Number == generation) {
+			return deadLetterOf(mv.Message, g, g.DeadLetter, v.r.shard, true), nil
+		}
+	}
+	return nil, fmt.Errorf("%w: message %s, generation %d", ErrDeadLetterNotFound, id, generation)
+}
+
+// GetLane reads one lane.
+func (s *queryService) GetLane(ctx context.Context, m *sealanev1.GetLaneRequest) (*sealanev1.GetLaneResponse, error) {
+	var c checker
+	c.destination("destination", m.GetDestination())
+	if m.GetSlot() >= MaxShards {
+		c.bad("slot", "is %d, want 0 to %d", m.GetSlot(), MaxShards-1)
+	}
+	if err := c.err(); err != nil {
+		return nil, statusOf(err).Err()
+	}
+	namespace := namespaceOf(ctx)
+	r := s.n.replicaOfSlot(namespace, m.GetDestination(), m.GetSlot())
+	f, err := s.n.single(r, m.GetConsistency(), m.GetPosition(), m.GetWait())
+	if err != nil {
+		return nil, statusOf(err).Err()
+	}
+	v, pending, err := s.n.view(ctx, r, f)
+	if err != nil {
+		return nil, statusOf(err).Err()
+	}
+	defer v.close()
+	out := &sealanev1.GetLaneResponse{Read: v.read}
+	if pending {
+		return out, nil
+	}
+	rec, ok, err := shard.LaneByName(v.state, namespace, m.GetDestination(), m.GetSlot())
+	if err == nil && !ok {
+		err = &shard.Rejection{
+			Reason: shard.ErrLaneNotFound.Reason, Field: "destination",
+			Detail: fmt.Sprintf("%q has no lane in slot %d; a lane exists once a message has arrived", m.GetDestination(), m.GetSlot()),
+		}
+	}
+	if err == nil {
+		out.Lane, err = laneOf(ctx, v, &rec)
+	}
+	if err != nil {
+		return nil, statusOf(err).Err()
+	}
+	return out, nil
+}
+
+// WaitPosition waits until a position is applied here.
+func (s *queryService) WaitPosition(ctx context.Context, m *sealanev1.WaitPositionRequest) (*sealanev1.WaitPositionResponse, error) {
+	f, err := s.n.freshnessOf(sealanev1.Consistency_position, "position", []string{m.GetPosition()}, m.GetWait())
+	if err != nil {
+		return nil, statusOf(err).Err()
+	}
+	for number := range f.positions {
+		r, err := s.n.replicaAt(number)
+		if err != nil {
+			return nil, statusOf(fieldError("position", err)).Err()
+		}
+		v, _, err := s.n.view(ctx, r, f)
+		if err != nil {
+			return nil, statusOf(err).Err()
+		}
+		v.close()
+		return &sealanev1.WaitPositionResponse{Read: v.read}, nil
+	}
+	return nil, statusOf(invalid("position", "is required")).Err()
+}
+
+// WatchMessage sends a message now and after each change, until its current generation is terminal.
+func (s *queryService) WatchMessage(m *sealanev1.WatchMessageRequest, stream sealanev1.QueryService_WatchMessageServer) error {
+	if err := s.watch(stream.Context(), m, stream.Send); err != nil {
+		return statusOf(err).Err()
+	}
+	return nil
+}
+
+func (s *queryService) watch(ctx context.Context, m *sealanev1.WatchMessageRequest, send func(*sealanev1.WatchMessageResponse) error) error {
+	id, err := messageID("id", m.GetId())
+	if err != nil {
+		return err
+	}
+	r, err := s.n.replicaFor(id)
+	if err != nil {
+		return fieldError("id", err)
+	}
+	f, err := s.n.single(r, sealanev1.Consistency_CONSISTENCY_UNSPECIFIED, m.GetPosition(), nil)
+	if err != nil {
+		return err
+	}
+	w, stop, err := r.watch.subscribe(id)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var last *sealanev1.Message
+	since := f.positions[r.shard]
+	payload := m.GetIncludePayload()
+	for {
+		if !w.seen() {
+			return ErrWatcherSlow
+		}
+		now, err := s.watched(ctx, r, f, id, payload)
+		if err != nil {
+			return err
+		}
+		changed := now.msg != nil && now.changedAt > since && !sameMessage(now.msg, last)
+		if changed {
+			if err := send(&sealanev1.WatchMessageResponse{Message: now.msg, Read: now.read}); err != nil {
+				return err
+			}
+			last, since, payload = now.msg, 0, false
+		}
+		if now.done {
+			return nil
+		}
+		if now.msg == nil && !isClosed(s.draining) {
+			continue // the position is not applied yet; looking again waits for it
+		}
+		select {
+		case <-w.changed:
+		case <-s.draining:
+			return ErrDraining
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// sameMessage compares without the payload, which only the first answer of a watch holds.
+func sameMessage(now, last *sealanev1.Message) bool {
+	if last == nil {
+		return false
+	}
+	payload := last.Payload
+	last.Payload = now.Payload
+	same := proto.Equal(now, last)
+	last.Payload = payload
+	return same
+}
+
+// watchedState is what one look of a watch found.
+type watchedState struct {
+	msg       *sealanev1.Message // nil while the watch's position is not reached
+	read      *sealanev1.ReadMetadata
+	changedAt uint64 // index of the last change
+	done      bool   // its current generation is terminal, or it was removed
+}
+
+func (s *queryService) watched(ctx context.Context, r *replica, f freshness, id shard.MessageID, withPayload bool) (watchedState, error) {
+	v, pending, err := s.n.view(ctx, r, f)
+	if err != nil {
+		return watchedState{}, err
+	}
+	defer v.close()
+	if pending {
+		return watchedState{read: v.read}, nil
+	}
+	mv, err := shard.GetMessage(v.state, id, withPayload)
+	if err != nil {
+		return watchedState{}, err
+	}
+	if mv == nil || mv.Message.Namespace != namespaceOf(ctx) {
+		msg, err := readMessage(v, namespaceOf(ctx), id, false)
+		return watchedState{msg: msg, read: v.read, changedAt: ^uint64(0), done: true}, err
+	}
+	st := watchedState{msg: messageOf(mv, r.shard, withPayload), read: v.read, changedAt: lastChange(mv)}
+	for i := range mv.Generations {
+		g := mv.Generations[i].Generation
+		if g.Number == mv.Message.Current {
+			st.done = g.State.Terminal()
+		}
+	}
+	return st, nil
+}
+
+// lastChange is the index of the newest decision about a message.
+func lastChange(v *shard.MessageView) uint64 {
+	at := v.Message.AcceptedIndex
+	for i := range v.Generations {
+		g := v.Generations[i].Generation
+		at = max(at, g.CreatedIndex, g.TerminalIndex)
+		for _, a := range v.Generations[i].Attempts {
+			at = max(at, a.AdmittedIndex, a.OutcomeIndex)
+			for j := range a.Resolutions {
+				at = max(at, a.Resolutions[j].Index)
+			}
+		}
+	}
+	return at
+}

@@ -1,0 +1,171 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sealane/sealane/replication"
+	"github.com/sealane/sealane/shard"
+	"github.com/sealane/sealane/shard/host"
+	"github.com/sealane/sealane/shard/logcodec"
+	"github.com/sealane/sealane/storage"
+)
+
+// replica is one shard on this node: its replication group, the machine that gives entries their meaning, and the host that delivers
+// while this node leads. It is the group's state machine.
+type replica struct {
+	shard   uint16
+	state   *storage.State
+	machine *shard.Machine
+	host    *host.Host
+	group   *replication.Group
+	watch   *watchers
+	metrics *metrics
+	space   *space
+
+	circuits circuits // phases seen so far; apply goroutine only
+
+	pending []shard.Effect // of entries applied and not yet committed; apply goroutine only
+
+	term    atomic.Uint64 // the term this node leads, 0 when it does not
+	led     chan struct{} // closed when this node leads the shard for the first time
+	ledOnce sync.Once
+}
+
+// groupOf is the number of a shard's group in the store; 0 is the control group.
+func groupOf(shardNumber uint16) uint32 { return uint32(shardNumber) + 1 }
+
+const controlGroup = 0
+
+// Apply runs one entry. Commands that do not decode stop the shard: they were written by what this build does not know.
+func (r *replica) Apply(b *storage.Batch, e replication.Entry) ([]any, error) {
+	entry := shard.Entry{
+		Index: e.Index, Stamp: stampTime(e.Stamp), Owner: shard.Epoch{Node: e.NodeID, Boot: e.BootID, Term: e.Term},
+		Commands: make([]shard.Command, len(e.Commands)),
+	}
+	for i, c := range e.Commands {
+		cmd, err := logcodec.Decode(c)
+		if err != nil {
+			return nil, fmt.Errorf("command %d: %w", i, err)
+		}
+		entry.Commands[i] = cmd
+	}
+	results, effects, err := r.machine.ApplyEntry(b, &entry)
+	if err != nil {
+		return nil, err
+	}
+	r.pending = append(r.pending, effects...)
+	out := make([]any, len(results))
+	for i := range results {
+		out[i] = &results[i]
+	}
+	return out, nil
+}
+
+// Committed hands the effects on: what they speak of is visible in the state now.
+func (r *replica) Committed(uint64) {
+	effects := r.pending
+	if len(effects) == 0 {
+		return
+	}
+	r.pending = make([]shard.Effect, 0, len(effects))
+	r.metrics.count(effects)
+	r.circuits.observe(r.metrics, r.state, effects)
+	r.watch.notify(effects)
+	r.host.Effects(effects)
+}
+
+// Led and Deposed follow the group's leadership.
+func (r *replica) Led(term uint64) {
+	r.term.Store(term)
+	r.host.Lead(term)
+	r.ledOnce.Do(func() { close(r.led) })
+}
+
+// Deposed ends the leadership.
+func (r *replica) Deposed() {
+	r.term.Store(0)
+	r.host.Depose()
+}
+
+func (r *replica) leading() bool { return r.term.Load() != 0 }
+
+// stillLeads is asked at the send gate.
+func (r *replica) stillLeads(term uint64) bool { return r.term.Load() == term }
+
+func (r *replica) close(ctx context.Context) error {
+	return errors.Join(r.host.Close(), r.group.Close(ctx))
+}
+
+// snapshot is a view of the shard's state that does not move while several keys are read.
+func (r *replica) snapshot() (shard.Reader, func()) {
+	s := r.state.NewSnapshot()
+	return s, func() { _ = s.Close() }
+}
+
+// Reader is the shard's committed state, for the host and for queries.
+func (r *replica) Reader() shard.Reader { return r.state }
+
+// Propose is the host's log.
+func (r *replica) Propose(cmds []shard.Command, class host.Class, done func([]shard.Result, error)) error {
+	encoded := make([][]byte, len(cmds))
+	for i, c := range cmds {
+		b, err := logcodec.Append(nil, c)
+		if err != nil {
+			return err
+		}
+		encoded[i] = b
+	}
+	to := replication.Engine
+	if class == host.ClassAdmission {
+		to = replication.Client
+	}
+	return r.group.ProposeVector(context.Background(), to, encoded, func(results []any, _ uint64, err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		out := make([]shard.Result, len(results))
+		for i, v := range results {
+			out[i] = *v.(*shard.Result)
+		}
+		done(out, nil)
+	})
+}
+
+// NotAccepted tells certain refusals from maybes.
+func (r *replica) NotAccepted(err error) bool { return replication.NotAccepted(err) }
+
+// submitAsync proposes a submit without waiting; done is called once, unless an error is returned.
+func (r *replica) submitAsync(c *shard.Submit, done func(shard.Result, error)) error {
+	if r.space.low.Load() {
+		return ErrNoSpace
+	}
+	b, err := logcodec.Append(nil, c)
+	if err != nil {
+		return err
+	}
+	return r.group.Propose(context.Background(), replication.Client, b, func(v any, _ uint64, err error) {
+		if err != nil {
+			done(shard.Result{}, err)
+			return
+		}
+		done(*v.(*shard.Result), nil)
+	})
+}
+
+// do proposes one command and waits for its verdict.
+func (r *replica) do(ctx context.Context, class replication.Class, c shard.Command) (shard.Result, error) {
+	b, err := logcodec.Append(nil, c)
+	if err != nil {
+		return shard.Result{}, err
+	}
+	v, _, err := r.group.Do(ctx, class, b)
+	if err != nil {
+		return shard.Result{}, err
+	}
+	return *v.(*shard.Result), nil
+}
