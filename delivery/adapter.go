@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/sealane/sealane/policy"
 )
@@ -55,8 +57,12 @@ type Evidence struct {
 	Detail       string // for people, cleaned and bounded, never parsed
 	Status       int    // the protocol's status, 0 where there was none
 	RemoteAddr   string
-	BytesWritten int64 // of this request, 0 when nothing was sent
-	At           time.Time
+	BytesWritten int64     // of this request as the protocol frames it, 0 when nothing was sent
+	WroteRequest bool      // the write of the request's last byte was begun and did not fail
+	FirstByteAt  time.Time // when the first byte was about to be written; zero when none was
+	At           time.Time // when the outcome was known
+	// Headers picks what helps to find the request in the receiver's logs: its date and its ids for it. Bounded and cleaned.
+	Headers []Attribute
 }
 
 // Outcome is what is known about one attempt. It is always a legal pair (policy.LegalOutcome).
@@ -77,6 +83,12 @@ type Adapter[Spec any] interface {
 	Open(spec Spec) (Target, error)
 }
 
+// Stats are the connections of one target.
+type Stats struct {
+	Open int // all of them, idle and in hand
+	Idle int
+}
+
 // Target is one destination as its adapter sees it. Safe for concurrent use.
 type Target interface {
 	// TryConn returns a connection that is idle and believed usable, at once, or false.
@@ -85,14 +97,16 @@ type Target interface {
 	Connect(ctx context.Context) (Conn, error)
 	// RequestHash is the hash of what Send would send, apart from what differs between attempts: time, signature, attempt number.
 	RequestHash(r *Request) [32]byte
-	// Close lets go of idle connections. Connections in hand stay usable.
+	// Close lets go of idle connections. Connections in hand stay usable until they are released.
 	Close()
+	Stats() Stats
 }
 
 // Conn is a connection in hand, reserved for one attempt.
 type Conn interface {
-	// Send makes at most one physical request and always returns an outcome, soon after ctx ends. The gate is asked once, right before the
-	// first byte.
+	// Send makes at most one physical request and always returns an outcome, soon after ctx ends. The gate is asked at most once, right before
+	// the first byte, possibly on another goroutine; it must not block. A second Send on the same connection in hand sends nothing and
+	// says NOT_PUBLISHED with ADAPTER_BUG.
 	Send(ctx context.Context, r *Request, gate Gate) Outcome
 	// Release gives the connection back, after Send or instead of it. Call it exactly once.
 	Release()
@@ -104,24 +118,29 @@ type ConnectError struct {
 	Detail string // for people, bounded
 	// Blocked marks what does not pass by itself: a pinned identity differs, an address is not permitted, a secret is missing.
 	Blocked bool
-	Err     error
+	// Old and New are the pinned identity and the one that was met, where that is what differs.
+	Old, New string
+	Err      error
 }
 
 func (e *ConnectError) Error() string { return fmt.Sprintf("connect: %s: %s", e.Class, e.Detail) }
 
 func (e *ConnectError) Unwrap() error { return e.Err }
 
-// Clean makes a text safe to store and show: printable, one line, bounded.
-func Clean(s string) string {
-	b := make([]byte, 0, min(len(s), MaxDetailBytes))
+// Clean makes a text safe to store and show: valid UTF-8, printable, one line, at most MaxDetailBytes.
+func Clean(s string) string { return CleanTo(s, MaxDetailBytes) }
+
+// CleanTo is Clean with a smaller bound.
+func CleanTo(s string, bound int) string {
+	b := make([]byte, 0, min(len(s), bound))
 	for _, r := range s {
-		if len(b) >= MaxDetailBytes-4 {
-			break
-		}
-		if r < ' ' || r == 0x7f || r == 0xfffd {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			r = '?'
 		}
-		b = append(b, string(r)...)
+		if len(b)+utf8.RuneLen(r) > bound {
+			break
+		}
+		b = utf8.AppendRune(b, r)
 	}
 	return string(b)
 }

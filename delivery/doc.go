@@ -9,5 +9,5 @@
 // Invariants it keeps (REQUIREMENTS.md D): 7, nothing is sent unless the gate was passed right before the first byte; 20, NOT_PUBLISHED is said
 // only with evidence; error text is never evidence.
 //
-// Where to start. adapter.go; then delivery/http for webhooks.
+// Where to start. adapter.go; then delivery/http for webhooks, and deliverytest for what every adapter must pass.
 package delivery

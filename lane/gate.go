@@ -7,13 +7,14 @@ type Gate uint8
 
 // Gates. Numbers are part of the state format.
 const (
-	GateOpen   Gate = 0
-	GatePaused Gate = 1
-	GateClosed Gate = 2
+	GateOpen   Gate = 0 // claims and admissions may start
+	GatePaused Gate = 1 // none may; what was admitted goes on and is reported
+	GateClosed Gate = 2 // none ever will
 )
 
 var gateNames = [...]string{"OPEN", "PAUSED", "CLOSED"}
 
+// String gives the name that records, protos and metrics use.
 func (g Gate) String() string {
 	if int(g) < len(gateNames) {
 		return gateNames[g]
@@ -31,36 +32,44 @@ const (
 	GateEventClose  GateEvent = 3
 )
 
-// Why a gate does not move.
+var gateEventNames = [...]string{"NONE", "PAUSE", "RESUME", "CLOSE"}
+
+// String names the event for logs and tests.
+func (ev GateEvent) String() string {
+	if int(ev) < len(gateEventNames) {
+		return gateEventNames[ev]
+	}
+	return gateEventNames[0]
+}
+
+// Why a gate does not move. The operation that asked is answered with it; nothing has changed.
 var (
-	// ErrAlreadyOpen: resume of an open lane.
+	// ErrAlreadyOpen: resume of an open lane. There is nothing to do.
 	ErrAlreadyOpen = errors.New("lane: gate is already open")
-	// ErrAlreadyPaused: pause of a paused lane.
+	// ErrAlreadyPaused: pause of a paused lane. There is nothing to do.
 	ErrAlreadyPaused = errors.New("lane: gate is already paused")
 	// ErrClosed: a closed lane never opens again; register another destination.
 	ErrClosed = errors.New("lane: gate is closed for ever")
-	// ErrUnknownEvent is a programmer's error that must not move a gate.
-	ErrUnknownEvent = errors.New("lane: unknown gate event")
+	// ErrUnknownEvent: an event or a gate that this version does not have. A programmer's error, which must not move a gate.
+	ErrUnknownEvent = errors.New("lane: unknown gate or gate event")
 )
 
-// On returns the gate after an event, or why it stays.
+// On returns the gate after an event, or why it stays. It is total; in every error the gate returned is the one it had.
 func (g Gate) On(ev GateEvent) (Gate, error) {
-	if g == GateClosed {
+	if ev < GateEventPause || ev > GateEventClose || g > GateClosed {
+		return g, ErrUnknownEvent
+	}
+	switch {
+	case g == GateClosed:
 		return g, ErrClosed
-	}
-	switch ev {
-	case GateEventPause:
-		if g == GatePaused {
-			return g, ErrAlreadyPaused
-		}
-		return GatePaused, nil
-	case GateEventResume:
-		if g == GateOpen {
-			return g, ErrAlreadyOpen
-		}
-		return GateOpen, nil
-	case GateEventClose:
+	case ev == GateEventClose:
 		return GateClosed, nil
+	case ev == GateEventPause && g == GatePaused:
+		return g, ErrAlreadyPaused
+	case ev == GateEventPause:
+		return GatePaused, nil
+	case g == GateOpen:
+		return g, ErrAlreadyOpen
 	}
-	return g, ErrUnknownEvent
+	return GateOpen, nil
 }

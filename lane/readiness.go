@@ -5,13 +5,14 @@ type Readiness uint8
 
 // Readiness values.
 const (
-	Recovering Readiness = 0
-	Ready      Readiness = 1
-	Blocked    Readiness = 2
+	Recovering Readiness = 0 // not verified yet, by this leader
+	Ready      Readiness = 1 // connected, and what the destination pins and declares was verified
+	Blocked    Readiness = 2 // verified to be wrong; no waiting helps
 )
 
 var readinessNames = [...]string{"RECOVERING", "READY", "BLOCKED"}
 
+// String gives the name that protos and metrics use.
 func (r Readiness) String() string {
 	if int(r) < len(readinessNames) {
 		return readinessNames[r]
@@ -19,7 +20,7 @@ func (r Readiness) String() string {
 	return "READINESS_UNSPECIFIED"
 }
 
-// May tells whether readiness may go from r to another value: a blocked target is verified again before it is ready.
+// May tells whether readiness may go from r to another value. A blocked target is verified again before it is ready, and staying is no move.
 func (r Readiness) May(to Readiness) bool {
 	switch r {
 	case Recovering:

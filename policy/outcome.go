@@ -16,6 +16,7 @@ const (
 
 var sideEffectNames = [...]string{"SIDE_EFFECT_UNSPECIFIED", "PUBLISHED", "NOT_PUBLISHED", "UNKNOWN"}
 
+// String gives the name that records, protos and metrics use.
 func (s SideEffect) String() string {
 	if int(s) < len(sideEffectNames) {
 		return sideEffectNames[s]
@@ -58,6 +59,7 @@ var dispositionNames = [...]string{
 	"DISPOSITION_UNSPECIFIED", "OK", "MESSAGE_RETRIABLE", "MESSAGE_PERMANENT", "LANE_UNAVAILABLE", "LANE_THROTTLED", "FENCED", "ADAPTER_BUG",
 }
 
+// String gives the name that records, protos and metrics use.
 func (d Disposition) String() string {
 	if int(d) < len(dispositionNames) {
 		return dispositionNames[d]
@@ -84,9 +86,9 @@ type Budget uint8
 
 // Budget effects.
 const (
-	BudgetNone     Budget = 0 // keeps its number for the audit, does not count
-	BudgetCounts   Budget = 1
-	BudgetTerminal Budget = 2
+	BudgetNone     Budget = 0 // keeps its attempt number for the audit, does not count
+	BudgetCounts   Budget = 1 // one settlement towards MaxAttempts
+	BudgetTerminal Budget = 2 // no further attempt, whatever is left
 )
 
 // CircuitEffect is what an outcome says about the lane's target.
@@ -95,22 +97,25 @@ type CircuitEffect uint8
 // Circuit effects.
 const (
 	CircuitSuccess  CircuitEffect = 0
-	CircuitAnswered CircuitEffect = 1 // the target spoke about the message: it is alive
+	CircuitAnswered CircuitEffect = 1 // the target spoke about the message: it is alive, which ends a row of failures
 	CircuitFailure  CircuitEffect = 2
-	CircuitThrottle CircuitEffect = 3
+	CircuitThrottle CircuitEffect = 3 // open at once
 	CircuitNone     CircuitEffect = 4 // says nothing about the target
 )
 
-// EffectOf is table C.7: what one settled outcome does to the message budget and to the circuit. Lane-level settlements never count
-// towards exhaustion, so that an outage does not use up the budgets of the messages it meets (R178).
+// EffectOf is table C.7: what one settled outcome does to the message budget and to the circuit.
+//
+// Lane-level settlements (LANE_UNAVAILABLE, LANE_THROTTLED, FENCED) never count towards exhaustion, so that an outage does not use up the
+// budgets of the messages it meets (R178). An UNKNOWN leaves the budget alone while it is open, and is a failure to the circuit whatever
+// its disposition, except FENCED: the sender was gone (BEFORE_OWNERSHIP, RECOVERY), which says nothing about the target. A pair that
+// LegalOutcome refuses has no effect; the caller turns it into UNKNOWN and ADAPTER_BUG before it asks (R175).
 func EffectOf(s SideEffect, d Disposition) (Budget, CircuitEffect) {
-	if s == Published {
+	switch {
+	case !LegalOutcome(s, d), d == Fenced:
+		return BudgetNone, CircuitNone
+	case s == Published:
 		return BudgetNone, CircuitSuccess
-	}
-	if s == Unknown && d == Fenced {
-		return BudgetNone, CircuitNone // the sender is gone (recovery): that says nothing about the target
-	}
-	if s == Unknown {
+	case s == Unknown:
 		return BudgetNone, CircuitFailure
 	}
 	switch d {
@@ -122,11 +127,10 @@ func EffectOf(s SideEffect, d Disposition) (Budget, CircuitEffect) {
 		return BudgetNone, CircuitFailure
 	case LaneThrottled:
 		return BudgetNone, CircuitThrottle
-	case AdapterBug:
-		return BudgetCounts, CircuitNone
 	}
-	return BudgetNone, CircuitNone
+	// ADAPTER_BUG with evidence that nothing was published: it counts, or a message that trips the adapter would be tried until its lifetime ends.
+	return BudgetCounts, CircuitNone
 }
 
-// Problem is one thing wrong with a policy: the field and the limit it breaks.
+// Problem is one thing wrong with a policy: the field, as a destination's file names it ("retry.max_attempts"), and the limit it breaks.
 type Problem struct{ Field, Reason string }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Time is nanoseconds since the Unix epoch on a shard clock. Zero means unset.
+// Time is nanoseconds since the Unix epoch on a shard clock. Zero means unset; the arithmetic below treats it as any other number.
 type Time int64
 
 // MaxTime is later than every time: arithmetic saturates there.
@@ -37,14 +37,14 @@ func (t Time) Sub(u Time) time.Duration {
 	return diff
 }
 
-// scaled returns d*num/den for 0 <= num <= den without overflow: the product has 128 bits.
-func scaled(d time.Duration, num, den uint64) time.Duration {
+// scaled returns d*num/(2^64-1), rounded down, for d >= 0: the whole range of num maps evenly onto [0, d]. The product has 128 bits.
+func scaled(d time.Duration, num uint64) time.Duration {
 	hi, lo := bits.Mul64(uint64(d), num)
-	q, _ := bits.Div64(hi, lo, den)
+	q, _ := bits.Div64(hi, lo, 1<<64-1)
 	return time.Duration(q)
 }
 
-// product returns a*b saturating at limit. All are non-negative.
+// product returns a*b, saturating at limit. All are non-negative.
 func product(a time.Duration, b uint64, limit time.Duration) time.Duration {
 	hi, lo := bits.Mul64(uint64(a), b)
 	if hi != 0 || lo > uint64(limit) {

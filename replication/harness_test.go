@@ -210,7 +210,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("not within the deadline: %s", what)
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 }
 

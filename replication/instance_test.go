@@ -143,29 +143,3 @@ func TestObserver(t *testing.T) {
 			seen.applied.Load(), seen.refused.Load(), seen.snapshots.Load(), st)
 	}
 }
-
-// After a failure Raft counts the failed entry as applied; a snapshot would name its index and let the log be cut there.
-func TestNoSnapshotOfAFailedMachine(t *testing.T) {
-	s := newStore(t)
-	f := &fsm{machine: newCounter(), state: s.State(1), store: s, watch: NopObserver{}, index: &appliedIndex{}, onTerm: func() {},
-		onFail: func(error) {}, onGrow: func() {}, maxBytes: 1 << 40, maxCount: 1 << 40}
-	entry := func(index uint64, command string) *raft.Log {
-		return &raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: AppendEntry(nil, &Entry{NodeID: "n1", Commands: [][]byte{[]byte(command)}})}
-	}
-	answers := f.ApplyBatch([]*raft.Log{entry(1, "a")})
-	if _, err := resultsOf(answers[0]); err != nil {
-		t.Fatal(err)
-	}
-	// The batch that holds the failing entry is dropped as a whole: entry 2 has no verdict either, and is applied again after a restart.
-	for i, a := range f.ApplyBatch([]*raft.Log{entry(2, "b"), entry(3, "poison"), entry(4, "c")}) {
-		if _, err := resultsOf(a); !errors.Is(err, ErrFailed) || !errors.Is(err, ErrMaybeAccepted) {
-			t.Fatalf("entry %d: %v", i+2, err)
-		}
-	}
-	if applied, err := s.State(1).Applied(); err != nil || applied != 1 || count(t, s, 1, "b") != 0 || count(t, s, 1, "c") != 0 {
-		t.Fatalf("applied %d, %v, b %d, c %d", applied, err, count(t, s, 1, "b"), count(t, s, 1, "c"))
-	}
-	if _, err := f.Snapshot(); !errors.Is(err, ErrFailed) {
-		t.Fatalf("snapshot: %v", err)
-	}
-}

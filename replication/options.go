@@ -11,14 +11,15 @@ import (
 	"github.com/sealane/sealane/storage"
 )
 
-// Limits and timings of every group. They are constants because their relations matter more than their values: see limits_test.go.
+// Limits and timings of every group. They are constants because their relations matter more than their values: see TestLimits.
 const (
 	// MaxEntryCommands and MaxEntryBytes bound a packed entry (REPLICATION, the path of a write). One larger command goes alone.
 	MaxEntryCommands = 256
 	MaxEntryBytes    = 256 << 10
 	// MaxCommandBytes bounds one command: what fits a log entry of storage alone. The largest payload is 16 MiB.
 	MaxCommandBytes = storage.MaxEntryBytes - headerBytes - commandOverhead
-	// MaxEntriesInFlight bounds entries handed to Raft and not yet answered. It is far below the trailing log (study 2.4).
+	// MaxEntriesInFlight bounds entries handed to Raft and not yet answered. It bounds the uncommitted tail of a log, which must
+	// stay well below the trailing entries: a follower may not have to take a snapshot while its own tail runs past it.
 	MaxEntriesInFlight = 8
 
 	// Queue bounds per class, in commands and bytes. Engine commands have their own, larger room, so that clients can never keep
@@ -34,7 +35,8 @@ const (
 	commitTimeout    = 500 * time.Millisecond
 	maxAppendEntries = 128
 
-	// applyBatchBytes is where a run of entries is committed and a new batch begun: far below half a memtable (study, trap 13).
+	// applyBatchBytes is where a run of entries is committed and a new batch begun: far below half a
+	// memtable, where Pebble begins to rotate the memtable for each batch.
 	applyBatchBytes = 4 << 20
 
 	defaultTrailingEntries = 1024
@@ -49,7 +51,7 @@ const (
 	// snapshotRetry paces snapshots after a failed one.
 	snapshotRetry = time.Second
 	// answerGrace is how long callbacks may still take once Raft has ended, before what is left is failed as maybe accepted.
-	answerGrace = 100 * time.Millisecond
+	answerGrace = 250 * time.Millisecond
 )
 
 // Class chooses the queue of a command.

@@ -234,15 +234,20 @@ func (p *proposer) end() {
 	<-p.packed
 }
 
-// abandon answers every caller whom nobody else will, once Raft has ended and pack with it. Callers that the answerer can still reach
-// get their own verdict first, within answerGrace.
-func (p *proposer) abandon(cause error) {
+// linger gives the answerer answerGrace to end, after end.
+func (p *proposer) linger() {
 	grace := time.NewTimer(answerGrace)
 	defer grace.Stop()
 	select {
 	case <-p.ended:
 	case <-grace.C:
 	}
+}
+
+// abandon answers every caller whom nobody else will, once Raft has ended and pack with it. Callers that the answerer can still reach
+// get their own verdict first, within answerGrace.
+func (p *proposer) abandon(cause error) {
+	p.linger()
 	for _, f := range p.flights {
 		p.settle(f, nil, 0, maybeAccepted(cause))
 	}

@@ -142,7 +142,7 @@ func TestQueueBounds(t *testing.T) {
 	if err := q.push(Client, oneItem("x", 1)); !errors.Is(err, ErrQueueFull) || !NotAccepted(err) {
 		t.Fatalf("got %v, want ErrQueueFull", err)
 	}
-	// Reserved room: a client flood leaves the engine's untouched (R: what was admitted can always be settled).
+	// Reserved room: a client flood leaves the engine's untouched (what was admitted can always be settled).
 	for i := range EngineQueueCommands {
 		if err := q.push(Engine, oneItem("x", 1)); err != nil {
 			t.Fatalf("engine push %d: %v", i, err)

@@ -129,16 +129,8 @@ func writePart(h hash.Hash, s string) {
 	h.Write([]byte(s))
 }
 
-// stepID names one step of an operation. '#' is not in the alphabet of operation ids, so steps of different operations never collide.
-func stepID(operation string, slot uint32) string { return fmt.Sprintf("%s#%d", operation, slot) }
-
-// operationID is the operation that a step belongs to.
-func operationID(step string) string {
-	id, _, _ := strings.Cut(step, "#")
-	return id
-}
-
-// lanes plans an operation on one slot of a destination, or on all.
+// lanes plans an operation on one slot of a destination, or on all. Slots of one destination are in different shards (its spread is at most
+// the number of shards), so the operation's own id names its step in each.
 func (s *controlService) lanes(ctx context.Context, op *operation, kind string, action shard.ControlAction, destination string, slot *uint32) error {
 	var c checker
 	field := kind + ".destination"
@@ -167,7 +159,7 @@ func (s *controlService) lanes(ctx context.Context, op *operation, kind string, 
 	op.kind, op.hash = kind, operationHash(kind, namespace, op.req.GetReason(), destination, scope)
 	for _, i := range slots {
 		op.steps = append(op.steps, step{s.n.replicaOfSlot(namespace, destination, i), &shard.ControlStep{
-			OperationID: stepID(op.req.GetOperationId(), i), Hash: op.hash, Actor: actorOf(ctx), Reason: op.req.GetReason(), Action: action,
+			OperationID: op.req.GetOperationId(), Hash: op.hash, Actor: actorOf(ctx), Reason: op.req.GetReason(), Action: action,
 			Namespace: namespace, Destination: destination, Slot: i,
 		}})
 	}
@@ -200,7 +192,7 @@ func (s *controlService) resolve(ctx context.Context, op *operation, p *sealanev
 	op.hash = operationHash("resolve", namespace, op.req.GetReason(), id.String(), fmt.Sprint(p.GetGeneration()), fmt.Sprint(p.GetAttempt()),
 		p.GetVerdict().String(), p.GetEvidence())
 	op.steps = []step{{r, &shard.ControlStep{
-		OperationID: stepID(op.req.GetOperationId(), 0), Hash: op.hash, Actor: actorOf(ctx), Reason: op.req.GetReason(), Action: shard.ActionResolve,
+		OperationID: op.req.GetOperationId(), Hash: op.hash, Actor: actorOf(ctx), Reason: op.req.GetReason(), Action: shard.ActionResolve,
 		Namespace: namespace, ID: id, Generation: p.GetGeneration(), Attempt: p.GetAttempt(), Verdict: shard.ResolveVerdict(p.GetVerdict()),
 		Evidence: p.GetEvidence(),
 	}}}
@@ -225,9 +217,7 @@ func (s *controlService) carryOut(ctx context.Context, op *operation) (*sealanev
 			return nil, err
 		}
 		if errors.Is(res.Err(), shard.ErrOperationConflict) {
-			return nil, &shard.Rejection{
-				Reason: shard.ErrOperationConflict.Reason, Field: "operation_id", Detail: "was first used for another operation",
-			}
+			return nil, &shard.Rejection{Reason: shard.ErrOperationConflict.Reason, Field: "operation_id", Detail: op.req.GetOperationId()}
 		}
 		t := &sealanev1.OperationTarget{Shard: uint32(st.r.shard), Progress: &sealanev1.OperationProgress{Matched: 1}, State: sealanev1.TargetState_COMPLETED}
 		out.Progress.Matched++

@@ -40,7 +40,7 @@ func uncertainOf(v *view, mv *shard.MessageView, g *shard.GenerationView, a *sha
 	out := &sealanev1.UncertainAttempt{
 		MessageId: m.ID.String(), Generation: gen.Number, Attempt: a.Number, Namespace: m.Namespace, Destination: m.Destination,
 		DestinationVersion: uint32(gen.DestinationVersion), Slot: m.Slot, Shard: uint32(v.r.shard), Since: timestamp(a.OutcomeAt),
-		Age: durationpb.New(max(v.clock.Sub(a.OutcomeAt), 0)), Cause: causeOf(a), Ledger: attemptOf(a, v.r.shard),
+		Age: durationpb.New(max(v.now.Sub(a.OutcomeAt), 0)), Cause: causeOf(a), Ledger: attemptOf(a, v.r.shard),
 		GenerationState: sealanev1.GenerationState_Value(gen.State), Known: knownAbout(gen, a),
 	}
 	if gen.Work != shard.WorkNone && !gen.State.Terminal() {
@@ -107,13 +107,13 @@ func actionsFor(v *view, m *shard.Message, g *shard.Generation) ([]*sealanev1.Sa
 		return nil, err
 	}
 	retry := &sealanev1.SafeAction{Verdict: sealanev1.ResolveVerdict_RETRY, DuplicatePossible: true}
-	safe := d.Uncertainty.ReceiverDedupWindow > 0 && v.clock.Add(d.Timeout) <= g.FirstAdmittedAt.Add(d.Uncertainty.ReceiverDedupWindow)
+	safe := d.Uncertainty.ReceiverDedupWindow > 0 && v.now.Add(d.Timeout) <= g.FirstAdmittedAt.Add(d.Uncertainty.ReceiverDedupWindow)
 	switch {
 	case g.State.Terminal():
 		retry.Explanation = "The generation has ended " + g.State.String() + "."
 	case g.OpenInFlight > 0:
 		retry.Explanation = "Another attempt is in flight."
-	case g.Deadline <= v.clock:
+	case g.Deadline <= v.now:
 		retry.Explanation = "The admission window has closed."
 	case l.Gate == lane.GateClosed:
 		retry.Explanation = "The lane is closed."
@@ -138,7 +138,7 @@ func actionsFor(v *view, m *shard.Message, g *shard.Generation) ([]*sealanev1.Sa
 		{Verdict: sealanev1.ResolveVerdict_PUBLISHED, Allowed: true, Override: true,
 			Explanation: "Right if the receiver's own records show the message. Ends the generation DELIVERED."},
 		{Verdict: sealanev1.ResolveVerdict_NOT_PUBLISHED, Allowed: true, Override: true, DuplicatePossible: true,
-			Explanation: notPublishedText(g, v.clock)},
+			Explanation: notPublishedText(g, v.now)},
 		retry, giveUp,
 	}, nil
 }

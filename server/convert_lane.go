@@ -60,7 +60,7 @@ func laneOf(ctx context.Context, v *view, l *shard.LaneRecord) (*sealanev1.Lane,
 	if oldest < policy.MaxTime {
 		out.OldestDueAt = timestamp(oldest)
 	}
-	out.HoldExplanation = holdText(out, v.clock)
+	out.HoldExplanation = holdText(out, v.now)
 	return out, nil
 }
 

@@ -105,7 +105,7 @@ func attemptOf(a *shard.Attempt, number uint16) *sealanev1.Attempt {
 		r := &a.Resolutions[i]
 		out.Resolutions = append(out.Resolutions, &sealanev1.Resolution{
 			SideEffect: sealanev1.SideEffect_Value(r.SideEffect), Evidence: evidenceOf(&r.Evidence), Override: r.Override, Actor: r.Actor,
-			Reason: r.Reason, OperationId: operationID(r.OperationID), RecordedAt: timestamp(r.At), Position: positionText(number, r.Index),
+			Reason: r.Reason, OperationId: r.OperationID, RecordedAt: timestamp(r.At), Position: positionText(number, r.Index),
 			Effect: r.Effect,
 		})
 	}
@@ -165,7 +165,7 @@ func historyOf(v *shard.MessageView, number uint16) []*sealanev1.HistoryEntry {
 	for i, l := range lines {
 		out[i] = &sealanev1.HistoryEntry{
 			At: timestamp(l.at), Position: positionText(number, l.index), Event: l.event, Generation: l.generation, Attempt: l.attempt,
-			Detail: l.detail, Actor: l.actor, OperationId: operationID(l.operation),
+			Detail: l.detail, Actor: l.actor, OperationId: l.operation,
 		}
 	}
 	return out

@@ -57,7 +57,7 @@ func (s *deliveryService) prepare(namespace, trace string, m *sealanev1.SubmitRe
 	}
 	d, err := s.n.destination(namespace, cmd.Destination)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fieldError("destination", err)
 	}
 	if err := checkSubmitBy(cmd, d, now); err != nil {
 		return nil, nil, err

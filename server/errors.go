@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/sealane/sealane/catalog"
 	"github.com/sealane/sealane/delivery"
@@ -13,16 +12,8 @@ import (
 	"github.com/sealane/sealane/shard/host"
 	"github.com/sealane/sealane/shard/logcodec"
 	"github.com/sealane/sealane/storage"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/protoadapt"
-
-	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
 )
-
-// errorDomain is the domain of every google.rpc.ErrorInfo that Sealane makes.
-const errorDomain = "sealane.io"
 
 // Errors of the doors. docs/errors.md says for each reason what the caller should do.
 var (
@@ -106,6 +97,7 @@ var errorTable = []errorRow{
 	{err: shard.ErrAlreadyPaused, code: codes.FailedPrecondition},
 	{err: shard.ErrNotSupported, code: codes.Unimplemented},
 	{err: shard.ErrOutcomeIllegal, code: codes.InvalidArgument},
+	{err: shard.ErrInvalidArgument, code: codes.InvalidArgument},
 
 	// The doors.
 	{err: ErrInvalidRequest, code: codes.InvalidArgument, reason: reasonInvalid},
@@ -126,6 +118,7 @@ var errorTable = []errorRow{
 	{err: ErrDestinationInUse, code: codes.FailedPrecondition, reason: "DESTINATION_IN_USE"},
 	{err: ErrConfig, code: codes.Internal, reason: reasonStart, inside: true},
 	{err: ErrShardCount, code: codes.Internal, reason: reasonStart, inside: true},
+	{err: ErrVerify, code: codes.DataLoss, reason: reasonCorrupt, inside: true},
 
 	{err: shard.ErrInvalidID, code: codes.InvalidArgument, reason: "INVALID_ID"},
 	{err: shard.ErrInvalidPosition, code: codes.InvalidArgument, reason: "INVALID_POSITION"},
@@ -199,134 +192,4 @@ var errorTable = []errorRow{
 	// What the caller's own context said.
 	{err: context.DeadlineExceeded, code: codes.DeadlineExceeded, reason: reasonDeadline},
 	{err: context.Canceled, code: codes.Canceled, reason: reasonCancelled},
-}
-
-// rowOf finds an error's row.
-func rowOf(err error) errorRow {
-	for _, row := range errorTable {
-		if !errors.Is(err, row.err) {
-			continue
-		}
-		var rej *shard.Rejection
-		if row.reason == "" && errors.As(err, &rej) {
-			row.reason = string(rej.Reason)
-		}
-		return row
-	}
-	return errorRow{err: err, code: codes.Internal, reason: reasonInternal, inside: true}
-}
-
-// violation is one field of a request and the limit it breaks.
-type violation struct{ field, reason string }
-
-// invalidRequest is an ErrInvalidRequest (or an ErrTooLarge) with the fields that caused it.
-type invalidRequest struct {
-	kind       error
-	violations []violation
-}
-
-func (e *invalidRequest) Error() string {
-	s := ""
-	for i, v := range e.violations {
-		if i > 0 {
-			s += "; "
-		}
-		s += v.field + " " + v.reason
-	}
-	return s
-}
-
-func (e *invalidRequest) Unwrap() error { return e.kind }
-
-func invalid(field, format string, args ...any) error {
-	return &invalidRequest{kind: ErrInvalidRequest, violations: []violation{{field, fmt.Sprintf(format, args...)}}}
-}
-
-// field is an error about one field of a request that another package found.
-func fieldError(field string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &invalidRequest{kind: err, violations: []violation{{field, err.Error()}}}
-}
-
-// statusOf turns an error into what a client gets: code, text, ErrorInfo with the stable reason, and the fields concerned.
-func statusOf(err error) *status.Status {
-	if st, ok := status.FromError(err); ok {
-		return st
-	}
-	return withDetails(err)
-}
-
-func withDetails(err error, more ...protoadapt.MessageV1) *status.Status {
-	row := rowOf(err)
-	code := row.code
-	if row.reason == reasonMaybe {
-		// The caller's own deadline keeps its code: that is what its library expects. The reason says what it means for the message.
-		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			code = codes.DeadlineExceeded
-		case errors.Is(err, context.Canceled):
-			code = codes.Canceled
-		}
-	}
-	if errors.Is(row.err, replication.ErrContext) && errors.Is(err, context.Canceled) {
-		code = codes.Canceled
-	}
-	text := err.Error()
-	if row.inside {
-		text = "the node cannot do this now (" + row.reason + "); its log says why"
-	}
-	info := &errdetails.ErrorInfo{Reason: row.reason, Domain: errorDomain}
-	details := []protoadapt.MessageV1{info}
-	violations := violationsOf(err)
-	if len(violations) > 0 {
-		info.Metadata = map[string]string{"field": violations[0].field}
-		if code == codes.InvalidArgument {
-			bad := &errdetails.BadRequest{}
-			for _, v := range violations {
-				bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
-					Field: v.field, Description: v.reason, Reason: row.reason,
-				})
-			}
-			details = append(details, bad)
-		}
-	}
-	st, failed := status.New(code, text).WithDetails(append(details, more...)...)
-	if failed != nil {
-		return status.New(code, text) // only an error without a code can fail here, and no row has OK
-	}
-	return st
-}
-
-// violationsOf are the fields an error speaks of.
-func violationsOf(err error) []violation {
-	var bad *invalidRequest
-	if errors.As(err, &bad) {
-		return bad.violations
-	}
-	var rej *shard.Rejection
-	if errors.As(err, &rej) && rej.Field != "" {
-		return []violation{{rej.Field, rej.Detail}}
-	}
-	return nil
-}
-
-// submitStatus is statusOf with a SubmitErrorDetail. certain says that the caller knows the message was not proposed; beyond that a
-// verdict of the shard and a refusal before the log are certain, and everything else is maybe (DESIGN 3).
-func submitStatus(err error, certain bool) *status.Status {
-	detail := &sealanev1.SubmitErrorDetail{Acceptance: sealanev1.Acceptance_MAYBE_ACCEPTED}
-	if certain || notAccepted(err) {
-		detail.Acceptance = sealanev1.Acceptance_NOT_ACCEPTED
-	}
-	if v := violationsOf(err); len(v) > 0 {
-		detail.Field = v[0].field
-	}
-	return withDetails(err, detail)
-}
-
-// notAccepted tells whether an error proves that a proposed command did not and will not take effect.
-func notAccepted(err error) bool {
-	var rej *shard.Rejection
-	return errors.As(err, &rej) || errors.Is(err, ErrNoSpace) || replication.NotAccepted(err)
 }

@@ -195,6 +195,7 @@ func (n *Node) openShards(ctx context.Context) error {
 
 func (n *Node) openReplica(number uint16) (*replica, error) {
 	state := n.store.State(groupOf(number))
+	state.KeepRecent(shard.HotKinds()...)
 	meta, err := shard.ReadMeta(state)
 	if err != nil {
 		return nil, err

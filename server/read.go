@@ -98,12 +98,13 @@ func (n *Node) single(r *replica, c sealanev1.Consistency_Value, position string
 type view struct {
 	r     *replica
 	state shard.Reader
-	clock policy.Time
+	clock policy.Time // the shard clock
+	now   policy.Time // what it would be if something were applied now; an idle shard's clock stands still
 	close func()
 	read  *sealanev1.ReadMetadata
 }
 
-// open waits until the replica is as new as the read asks and takes a snapshot. pending means that the position was not reached in time:
+// view waits until the replica is as new as the read asks and takes a snapshot. pending means that the position was not reached in time:
 // the view then has nothing but its metadata.
 func (n *Node) view(ctx context.Context, r *replica, f freshness) (v *view, pending bool, err error) {
 	if f.consistency == sealanev1.Consistency_linearizable {
@@ -124,7 +125,10 @@ func (n *Node) view(ctx context.Context, r *replica, f freshness) (v *view, pend
 		v.close()
 		return nil, false, err
 	}
-	v.clock = meta.Clock
+	v.clock, v.now = meta.Clock, meta.Clock
+	if r.leading() {
+		v.now = max(v.now, n.stamper.Stamp())
+	}
 	v.read = &sealanev1.ReadMetadata{
 		Status: sealanev1.ReadStatus_ANSWERED, AppliedPosition: positionText(r.shard, applied), ShardClock: timestamp(meta.Clock),
 		Node: n.cfg.NodeID, Leader: r.leading(),

@@ -181,7 +181,7 @@ func (sh *sheet) shards() {
 		}
 		age := 0.0
 		if len(oldest) > 0 {
-			age = max(meta.Clock.Sub(oldest[0].Since), 0).Seconds()
+			age = max(max(meta.Clock, sh.s.n.stamper.Stamp()).Sub(oldest[0].Since), 0).Seconds()
 		}
 		sh.gauge("uncertain_oldest_seconds", age, label)
 	}

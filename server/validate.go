@@ -105,7 +105,7 @@ func (c *checker) contentType(field, s string) {
 	}
 	kind, _, parameters := strings.Cut(s, ";")
 	major, minor, ok := strings.Cut(strings.TrimRight(kind, " "), "/")
-	if !ok || !token(major) || !token(minor) {
+	if !ok || !isToken(major) || !isToken(minor) {
 		c.bad(field, "is not a media type such as application/json")
 		return
 	}
@@ -125,7 +125,7 @@ func printable(s string) bool {
 	return true
 }
 
-func token(s string) bool {
+func isToken(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c > '~' || strings.IndexByte(`()<>@,;:\"/[]?={}`, c) >= 0 {
 			return false

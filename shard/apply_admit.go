@@ -26,7 +26,11 @@ func (t *tx) admit(c *Admit) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	circuit := &l.Targets[g.Target-1].Circuit
+	target, err := l.targetRecord(g.Target)
+	if err != nil {
+		return Result{}, err
+	}
+	circuit := &target.Circuit
 	if rej := t.checkAdmit(c, g, l, circuit); rej != nil {
 		return Result{Ref: ref, Attempt: c.Attempt, Rejected: rej, State: g.State}, nil
 	}
@@ -34,7 +38,8 @@ func (t *tx) admit(c *Admit) (Result, error) {
 		if err := t.dedupWindowClosed(ref, g, d); err != nil {
 			return Result{}, err
 		}
-		return Result{Ref: ref, Attempt: c.Attempt, Rejected: ErrStale.with("dedup_window", "the retry could no longer end inside it")}, nil
+		stale := ErrStale.with("dedup_window", "the retry could no longer end inside it")
+		return Result{Ref: ref, Attempt: c.Attempt, Rejected: stale, State: g.State}, nil
 	}
 	return t.admitNow(c, ref, g, d, circuit)
 }

@@ -11,6 +11,9 @@ import (
 // controlStep applies one step of a control operation, once: the same operation id and hash gives the first result again, whatever
 // happened since (R043); another hash is a conflict.
 func (t *tx) controlStep(c *ControlStep) (Result, error) {
+	if rej := c.shape(); rej != nil {
+		return Result{Rejected: rej}, nil
+	}
 	first, known, rej, err := t.recalled(c)
 	if err != nil || known || rej != nil {
 		first.Rejected = orRejection(rej, first.Rejected)
@@ -205,7 +208,7 @@ func (t *tx) resolveRetry(c *ControlStep, ref Ref, g *Generation, a *Attempt) (R
 	if res.Rejected != nil {
 		return res, nil
 	}
-	t.noteDecision(a, c, "RETRY")
+	t.noteDecision(a, c, effectRetry)
 	if err := t.schedule(ref.ID, g, WorkOperatorRetry, t.now, policy.ReasonOperator.String()); err != nil {
 		return Result{}, err
 	}
@@ -226,7 +229,7 @@ func (t *tx) resolveDeadLetter(c *ControlStep, ref Ref, g *Generation, a *Attemp
 	if res.Rejected != nil {
 		return res, nil
 	}
-	t.noteDecision(a, c, "DEAD_LETTER")
+	t.noteDecision(a, c, effectGivenUp)
 	if err := t.saveAttempt(ref, a); err != nil {
 		return Result{}, err
 	}
@@ -241,9 +244,7 @@ func (t *tx) resolveDeadLetter(c *ControlStep, ref Ref, g *Generation, a *Attemp
 func (t *tx) noteDecision(a *Attempt, c *ControlStep, effect string) {
 	r := operatorResolution(c)
 	r.SideEffect, r.Effect, r.At, r.Index = policy.Unknown, effect, t.now, t.e.Index
-	if len(a.Resolutions) < MaxResolutions {
-		a.Resolutions = append(a.Resolutions, r)
-	}
+	a.keep(r)
 }
 
 // gateRejection says in the shard's words why a gate did not move.

@@ -3,6 +3,9 @@ package shard
 // installDestination makes a version known. Versions are immutable: installing one again changes nothing, and an older one that arrives
 // late never becomes the newest.
 func (t *tx) installDestination(c *InstallDestination) (Result, error) {
+	if rej := c.shape(); rej != nil {
+		return Result{Rejected: rej}, nil
+	}
 	d := &c.Destination
 	_, known, err := loadDestination(t.st, d.Namespace, d.Name, d.Version)
 	if err != nil {

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"unicode/utf8"
+
 	"github.com/sealane/sealane/lane"
 	"github.com/sealane/sealane/policy"
 )
@@ -72,11 +74,16 @@ func legalised(o Outcome) Outcome {
 	return o
 }
 
+// cut bounds a text for people, without leaving half a character at its end: the record is shown in formats that refuse it.
 func cut(s string) string {
-	if len(s) > MaxDetailBytes {
-		return s[:MaxDetailBytes]
+	if len(s) <= MaxDetailBytes {
+		return s
 	}
-	return s
+	end := MaxDetailBytes
+	for end > MaxDetailBytes-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
 }
 
 // decide is what the initial outcome does to its generation.
@@ -127,10 +134,7 @@ func (t *tx) notPublished(ref Ref, g *Generation, a *Attempt, o *Outcome) error 
 	if err != nil {
 		return err
 	}
-	budget, _ := policy.EffectOf(o.SideEffect, o.Disposition)
-	if budget == policy.BudgetCounts {
-		g.Counted = saturatingInc(g.Counted)
-	}
+	budget := g.charge(o)
 	switch {
 	case g.OpenUnknown > 0 && budget == policy.BudgetTerminal:
 		// DESIGN 4: a definite permanent failure while an earlier attempt is UNKNOWN applies when_exhausted.
@@ -145,6 +149,15 @@ func (t *tx) notPublished(ref Ref, g *Generation, a *Attempt, o *Outcome) error 
 		return t.terminate(ref.ID, g, StateDeadLettered, ReasonPermanent)
 	}
 	return t.retryOrEnd(ref, g, a, d, o)
+}
+
+// charge books one definite settlement against the generation's budget, and says what it costs.
+func (g *Generation) charge(o *Outcome) policy.Budget {
+	budget, _ := policy.EffectOf(o.SideEffect, o.Disposition)
+	if budget == policy.BudgetCounts {
+		g.Counted = saturatingInc(g.Counted)
+	}
+	return budget
 }
 
 // retryOrEnd chooses between the next attempt and the end, for a generation with no open attempt.

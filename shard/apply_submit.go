@@ -7,9 +7,12 @@ import (
 	"github.com/sealane/sealane/policy"
 )
 
-// submit takes responsibility for a message, or says why not. The order is dedup, validation, quota (DESIGN 3): a retry of what was
+// submit takes responsibility for a message, or says why not. The order is shape, dedup, validation, quota (DESIGN 3): a retry of what was
 // accepted is never refused for a limit that was reached since.
 func (t *tx) submit(c *Submit) (Result, error) {
+	if rej := c.shape(); rej != nil {
+		return Result{Rejected: rej}, nil
+	}
 	if c.IdempotencyKey != "" {
 		if r, done, err := t.deduplicate(c); done || err != nil {
 			return r, err
@@ -30,16 +33,19 @@ func (t *tx) submit(c *Submit) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	var l *LaneRecord
+	l := &LaneRecord{Destination: c.Destination, Slot: c.Slot} // as empty as a lane that is not there yet
 	if known {
 		if l, err = t.lane(id); err != nil {
 			return Result{}, err
 		}
-		if rej := checkRoom(l, d, c); rej != nil {
-			return Result{Rejected: rej}, nil
+	}
+	if rej := checkRoom(l, d, c); rej != nil {
+		return Result{Rejected: rej}, nil
+	}
+	if !known {
+		if l, err = t.createLane(name); err != nil {
+			return Result{}, err
 		}
-	} else if l, err = t.createLane(name); err != nil {
-		return Result{}, err
 	}
 	return t.accept(c, d, l)
 }

@@ -18,15 +18,15 @@ func (t *tx) trim(c *Trim) (Result, error) {
 	}
 	var r Result
 	for _, ref := range refs {
+		if r.Removed >= min(c.Max, MaxTrim) {
+			break
+		}
 		removed, err := t.trimOne(ref)
 		if err != nil {
 			return Result{}, err
 		}
 		if removed {
 			r.Removed++
-		}
-		if r.Removed >= min(c.Max, MaxTrim) {
-			break
 		}
 	}
 	return r, nil
@@ -37,7 +37,7 @@ func (t *tx) trimmable(c *Trim) ([]Ref, error) {
 	prefix := terminalPrefix(c.Lane, c.State)
 	upper := keyBuilder(append([]byte(nil), prefix...)).time(c.Before.Add(1))
 	err := t.st.Scan(prefix, upper, false, func(k, v []byte) (bool, error) {
-		ref, err := refFromIndex(k[len(prefix)+8:], v)
+		ref, err := refFromIndex(k[min(len(prefix)+8, len(k)):], v)
 		refs = append(refs, ref)
 		return len(refs) < MaxTrimScan, err
 	})

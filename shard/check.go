@@ -80,6 +80,9 @@ func (c *checker) generations() error {
 		if err != nil {
 			return err
 		}
+		if len(k) != 1+16+4 {
+			return fmt.Errorf("%w: generation key of %d bytes", ErrCorrupt, len(k))
+		}
 		var local LocalID
 		copy(local[:], k[1:17])
 		b, ok, err := c.r.Get(messageKey(local))
@@ -147,7 +150,7 @@ func (c *checker) attempts(ref Ref, g *Generation, n *LaneCounts) error {
 		}
 		if a == nil {
 			c.report("%s-%d: attempt %d of %d is missing", ref.ID, g.Number, number, g.Attempts)
-			continue
+			break // the number may be the damage; the recount below tells the rest
 		}
 		if !a.Settled {
 			open++
@@ -210,14 +213,13 @@ func (c *checker) messages() error {
 			return err
 		}
 		var kept uint32
-		for n := uint32(1); n <= m.Current; n++ {
-			_, ok, err := c.r.Get(generationKey(id, n))
-			if err != nil {
-				return err
-			}
-			if ok {
-				kept++
-			}
+		prefix := generationPrefix(id)
+		err = c.r.Scan(prefix, after(prefix), false, func(_, _ []byte) (bool, error) {
+			kept++
+			return true, nil
+		})
+		if err != nil {
+			return err
 		}
 		if kept != m.Kept {
 			c.report("%s: keeps %d generations, recount %d", m.ID, m.Kept, kept)

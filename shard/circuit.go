@@ -9,13 +9,17 @@ import (
 // circuit that is not closed: answers to requests sent before it opened say nothing about now. An explicit throttle always counts.
 func (t *tx) circuitOutcome(l *LaneRecord, target TargetID, a *Attempt, o *Outcome) error {
 	_, effect := policy.EffectOf(o.SideEffect, o.Disposition)
-	c := &l.Targets[target-1].Circuit
-	trialOpen := a.Trial && c.Phase == lane.CircuitHalfOpen && c.TrialInFlight
+	rec, err := l.targetRecord(target)
+	if err != nil {
+		return err
+	}
+	c := &rec.Circuit
+	// A trial admitted before the circuit last changed belongs to an earlier half-open time: it was given up as overdue.
+	trialOpen := a.Trial && c.Phase == lane.CircuitHalfOpen && c.TrialInFlight && a.AdmittedAt >= rec.ChangedAt
 	if c.Phase != lane.CircuitClosed && !trialOpen && effect != policy.CircuitThrottle {
 		return nil
 	}
 	if effect == policy.CircuitFailure || effect == policy.CircuitThrottle {
-		rec := &l.Targets[target-1]
 		rec.LastError, rec.LastDetail = o.Evidence.ErrorClass, o.Evidence.Detail
 		if rec.LastError == "" {
 			rec.LastError = o.Evidence.Rule
@@ -54,7 +58,10 @@ func (t *tx) circuitEvent(l *LaneRecord, target TargetID, ev lane.CircuitEvent, 
 	if d != nil {
 		cfg = d.Circuit
 	}
-	rec := &l.Targets[target-1]
+	rec, err := l.targetRecord(target)
+	if err != nil {
+		return err
+	}
 	before := rec.Circuit
 	next, changed := rec.Circuit.On(ev, cfg, t.now, throttleUntil)
 	rec.Circuit = next

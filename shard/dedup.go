@@ -54,6 +54,9 @@ func (t *tx) deduplicate(c *Submit) (r Result, done bool, err error) {
 
 // repeatedID answers a submit whose id exists: the same command proposed twice, or a caller that reused an id.
 func (t *tx) repeatedID(c *Submit) (r Result, done bool, err error) {
+	if !t.m.owns(c.ID) {
+		return Result{Rejected: ErrMessageIDConflict.with("message_id", "%s was made for shard %d of another place", c.ID, c.ID.Shard())}, true, nil
+	}
 	b, ok, err := t.st.Get(messageKey(c.ID.Local()))
 	if err != nil || !ok {
 		return Result{}, false, err

@@ -44,14 +44,10 @@ func refFromIndex(k, v []byte) (Ref, error) {
 }
 
 // ScanDue returns up to limit items of one target after the cursor, earliest first, whether due yet or not.
-func ScanDue(r Reader, l LaneID, target TargetID, from DueCursor, limit int) ([]DueItem, error) {
+func ScanDue(r Reader, l LaneID, target TargetID, cursor DueCursor, limit int) ([]DueItem, error) {
 	prefix := duePrefix(l, target)
-	lower := prefix
-	if len(from) > 0 {
-		lower = append(append([]byte(nil), from...), 0)
-	}
 	var items []DueItem
-	err := r.Scan(lower, after(prefix), false, func(k, v []byte) (bool, error) {
+	err := r.Scan(from(prefix, cursor), after(prefix), false, func(k, v []byte) (bool, error) {
 		const lead = 8 + 8 + 4 // due, index, ordinal
 		rest := k[len(prefix):]
 		if len(rest) != lead+20 || len(v) != 12 {
@@ -90,13 +86,9 @@ func NextDeadline(r Reader) (at policy.Time, any bool, err error) {
 }
 
 // ScanOpenAttempts returns up to limit admitted attempts without an outcome, after the cursor.
-func ScanOpenAttempts(r Reader, from OpenCursor, limit int) ([]OpenAttempt, error) {
-	lower := []byte(newKey(keyOpenAttempt))
-	if len(from) > 0 {
-		lower = append(append([]byte(nil), from...), 0)
-	}
+func ScanOpenAttempts(r Reader, cursor OpenCursor, limit int) ([]OpenAttempt, error) {
 	var items []OpenAttempt
-	err := r.Scan(lower, newKey(keyOpenAttempt+1), false, func(k, v []byte) (bool, error) {
+	err := r.Scan(from(newKey(keyOpenAttempt), cursor), newKey(keyOpenAttempt+1), false, func(k, v []byte) (bool, error) {
 		o, err := decodeOpenAttempt(k, v)
 		items = append(items, o)
 		return len(items) < limit, err

@@ -7,6 +7,8 @@ const (
 	effectResolved      = "RESOLVED"
 	effectContradiction = "CONTRADICTION"
 	effectBookkeeping   = "BOOKKEEPING"
+	effectRetry         = "RETRY"       // an operator permitted one more attempt
+	effectGivenUp       = "DEAD_LETTER" // an operator gave up
 )
 
 // lateOutcome takes an outcome for a settled attempt as evidence: an old leader's answer that came after the recovery UNKNOWN, or the
@@ -17,6 +19,9 @@ func (t *tx) lateOutcome(ref Ref, g *Generation, a *Attempt, o *Outcome) (Result
 		return res, nil
 	}
 	r := Resolution{SideEffect: o.SideEffect, Evidence: o.Evidence, Reason: "late outcome of the sending process"}
+	if a.has(&r) {
+		return res, nil
+	}
 	if err := t.resolve(ref, g, a, r, o.Disposition); err != nil {
 		return Result{}, err
 	}
@@ -38,6 +43,10 @@ func (t *tx) attachEvidence(c *AttachEvidence) (Result, error) {
 		return Result{Ref: ref, Rejected: ErrOutcomeIllegal.with("side_effect", "evidence says PUBLISHED or NOT_PUBLISHED")}, nil
 	}
 	r := Resolution{SideEffect: c.SideEffect, Evidence: c.Evidence, Override: c.Override, Actor: cut(c.Actor), Reason: cut(c.Reason)}
+	r.Evidence.Detail = cut(r.Evidence.Detail)
+	if a.has(&r) {
+		return Result{Ref: ref, Attempt: a.Number, State: g.State, Deduplicated: true}, nil
+	}
 	if err := t.resolve(ref, g, a, r, policy.MessageRetriable); err != nil {
 		return Result{}, err
 	}
@@ -48,7 +57,6 @@ func (t *tx) attachEvidence(c *AttachEvidence) (Result, error) {
 func (t *tx) resolve(ref Ref, g *Generation, a *Attempt, r Resolution, disposition policy.Disposition) error {
 	was := a.SideEffect
 	r.At, r.Index = t.now, t.e.Index
-	r.Evidence.Detail = cut(r.Evidence.Detail)
 	switch {
 	case was == r.SideEffect:
 		r.Effect = effectBookkeeping
@@ -67,9 +75,7 @@ func (t *tx) resolve(ref Ref, g *Generation, a *Attempt, r Resolution, dispositi
 			g.PossibleDuplicate = g.PossibleDuplicate || g.Attempts > 1 || g.State.Terminal()
 		}
 	}
-	if len(a.Resolutions) < MaxResolutions {
-		a.Resolutions = append(a.Resolutions, r)
-	}
+	a.keep(r)
 	if err := t.afterEvidence(ref, g, a, r, disposition); err != nil {
 		return err
 	}
@@ -77,6 +83,26 @@ func (t *tx) resolve(ref Ref, g *Generation, a *Attempt, r Resolution, dispositi
 		return err
 	}
 	return t.saveGeneration(ref.ID, g)
+}
+
+// has tells whether the ledger holds this very evidence: the same proposal made twice says nothing new (invariant 3).
+func (a *Attempt) has(r *Resolution) bool {
+	for i := range a.Resolutions {
+		k := &a.Resolutions[i]
+		if k.SideEffect == r.SideEffect && k.Evidence == r.Evidence && k.Override == r.Override && k.Actor == r.Actor && k.Reason == r.Reason && k.OperationID == r.OperationID {
+			return true
+		}
+	}
+	return false
+}
+
+// keep adds to an attempt's ledger. What decided something is kept always, since the attempt's side effect rests on it: each can happen
+// once. What repeats is kept up to MaxResolutions.
+func (a *Attempt) keep(r Resolution) {
+	decided := r.Effect == effectResolved || r.Effect == effectGivenUp || r.Effect == effectContradiction && r.SideEffect == policy.Published
+	if decided || len(a.Resolutions) < MaxResolutions {
+		a.Resolutions = append(a.Resolutions, r)
+	}
 }
 
 // closeUnknown ends the open obligation of an attempt.
@@ -106,7 +132,8 @@ func (t *tx) afterEvidence(ref Ref, g *Generation, a *Attempt, r Resolution, dis
 		return t.terminate(ref.ID, g, StateDelivered, ReasonEvidence)
 	}
 	o := Outcome{SideEffect: policy.NotPublished, Disposition: disposition, Evidence: r.Evidence}
-	if g.Work != WorkNone && g.OpenUnknown > 0 {
+	if g.Work != WorkNone && g.OpenUnknown > 0 && disposition != policy.MessagePermanent {
+		g.charge(&o)
 		return t.settleState(g) // the permitted retry stands as long as another attempt is unknown
 	}
 	return t.notPublished(ref, g, a, &o)

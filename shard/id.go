@@ -74,7 +74,8 @@ func ParseID(s string) (MessageID, error) {
 	if !strings.HasPrefix(s, IDPrefix) || len(s) != IDTextLen {
 		return id, fmt.Errorf("%w: want %q and %d characters", ErrInvalidID, IDPrefix, IDTextLen-len(IDPrefix))
 	}
-	if _, err := idText.Decode(id[:], []byte(s[len(IDPrefix):])); err != nil {
+	// The decoder skips line breaks: a text with one is shorter than an id.
+	if n, err := idText.Decode(id[:], []byte(s[len(IDPrefix):])); err != nil || n != idBytes {
 		return MessageID{}, fmt.Errorf("%w: a character outside the alphabet", ErrInvalidID)
 	}
 	return id, id.Validate()

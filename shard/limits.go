@@ -21,8 +21,11 @@ const (
 	MaxExpiry  = 2 * MaxHorizon
 	// MaxDetailBytes bounds evidence detail and reasons; longer texts are cut, never refused.
 	MaxDetailBytes = 256
-	// MaxResolutions bounds the evidence kept with one attempt; what comes later is counted, not stored.
+	// MaxResolutions bounds the evidence kept with one attempt. What comes later and decides nothing is not stored; what decides is
+	// (evidence.go, keep): at most three records more.
 	MaxResolutions = 16
+	// RescheduleMemory is how many of a message's newest generations are searched for the request id of a repeated reschedule.
+	RescheduleMemory = 64
 	// MaxTrim bounds the generations one Trim removes, MaxTrimScan the index entries it looks at.
 	MaxTrim     = 256
 	MaxTrimScan = 4 * MaxTrim

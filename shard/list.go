@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/sealane/sealane/policy"
@@ -16,13 +17,25 @@ type ListItem struct {
 	Cursor []byte
 }
 
-// scanDown walks [prefix, cursor) downwards, newest first.
+// scanDown walks [prefix, cursor) downwards, newest first. A cursor from elsewhere (a page token comes from a client) never leads out of
+// the prefix.
 func scanDown(r Reader, prefix, cursor []byte, fn func(k, v []byte) (bool, error)) error {
 	upper := after(prefix)
-	if len(cursor) > 0 {
+	if len(cursor) > 0 && bytes.Compare(cursor, upper) < 0 {
 		upper = cursor
 	}
+	if bytes.Compare(upper, prefix) <= 0 {
+		return nil
+	}
 	return r.Scan(prefix, upper, true, fn)
+}
+
+// from is where a walk of [prefix, …) upwards goes on after the cursor.
+func from(prefix, cursor []byte) []byte {
+	if bytes.Compare(cursor, prefix) < 0 {
+		return prefix
+	}
+	return append(append([]byte(nil), cursor...), 0)
 }
 
 // ListDeadLetters returns up to limit dead letters and expired generations that ended before the cursor, newest first. keep decides from

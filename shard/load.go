@@ -18,8 +18,19 @@ func (t *tx) lane(id LaneID) (*LaneRecord, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.ID != id {
+		return nil, fmt.Errorf("%w: the record of lane %d is that of lane %d", ErrCorrupt, id, l.ID)
+	}
 	t.keepLane(l)
 	return l, nil
+}
+
+// targetRecord returns a target that a generation was given.
+func (l *LaneRecord) targetRecord(id TargetID) (*TargetRecord, error) {
+	if id == 0 || int64(id) > int64(len(l.Targets)) {
+		return nil, fmt.Errorf("%w: target %d of lane %d is named but has no record", ErrCorrupt, id, l.ID)
+	}
+	return &l.Targets[id-1], nil
 }
 
 func (t *tx) keepLane(l *LaneRecord) {
@@ -81,6 +92,11 @@ func (t *tx) newest(namespace, name string) (*Destination, error) {
 	return t.destination(namespace, name, v)
 }
 
+// owns tells whether an id was made for this shard of this incarnation.
+func (m *Machine) owns(id MessageID) bool {
+	return id.Shard() == m.shard && id.Incarnation() == m.incarnation
+}
+
 // message loads a message of this shard and incarnation, nil if there is none.
 func (t *tx) message(id MessageID) (*Message, error) { return loadMessage(t.st, id) }
 
@@ -88,7 +104,12 @@ func (t *tx) saveMessage(m *Message) error {
 	return t.st.Set(messageKey(m.ID.Local()), encodeMessage(m))
 }
 
+// generation loads a generation, nil if there is none. Keys hold only the part of an id that is unique inside this shard and incarnation;
+// an id of another one names nothing here.
 func (t *tx) generation(r Ref) (*Generation, error) {
+	if !t.m.owns(r.ID) {
+		return nil, nil
+	}
 	return loadGeneration(t.st, r.ID.Local(), r.Generation)
 }
 

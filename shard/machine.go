@@ -53,6 +53,11 @@ func (m *Machine) Reset() {
 // entry's index. Results has one item per command. An error means that the shard must stop at this index: the state is corrupt, or
 // the entry holds what this build does not know. Whoever gets an error must not commit st.
 func (m *Machine) ApplyEntry(st State, e *Entry) (results []Result, effects []Effect, err error) {
+	defer func() {
+		if err != nil {
+			m.Reset() // what the entry taught the caches is not committed
+		}
+	}()
 	t, err := m.begin(st, e)
 	if err != nil {
 		return nil, nil, err

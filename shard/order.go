@@ -126,7 +126,7 @@ func (t *tx) promote(m *Message, afterUnknown bool) error {
 	var number uint32
 	prefix := orderPrefix(m)
 	err := t.st.Scan(prefix, after(prefix), false, func(k, v []byte) (bool, error) {
-		k = k[len(prefix)+8+8+4:]
+		k = k[min(len(prefix)+8+8+4, len(k)):]
 		if len(k) != 20 {
 			return false, fmt.Errorf("%w: order key of %d bytes", ErrCorrupt, len(k))
 		}

@@ -27,19 +27,18 @@ func GetMessage(r Reader, id MessageID, withPayload bool) (*MessageView, error) 
 		return nil, err
 	}
 	v := &MessageView{Message: m}
-	for n := uint32(1); n <= m.Current; n++ {
-		g, err := loadGeneration(r, id.Local(), n)
+	prefix := generationPrefix(id.Local()) // a scan: of many generations few may be kept
+	err = r.Scan(prefix, after(prefix), false, func(_, b []byte) (bool, error) {
+		g, err := decodeGeneration(b)
 		if err != nil {
-			return nil, err
-		}
-		if g == nil {
-			continue // trimmed
+			return false, err
 		}
 		gv, err := generationView(r, id, g)
-		if err != nil {
-			return nil, err
-		}
 		v.Generations = append(v.Generations, gv)
+		return true, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	if withPayload {
 		if v.Payload, err = Payload(r, id); err != nil {
@@ -205,13 +204,9 @@ type UncertainItem struct {
 }
 
 // ScanUncertain returns up to limit open UNKNOWN attempts after the cursor, oldest first: the inbox.
-func ScanUncertain(r Reader, from []byte, limit int) ([]UncertainItem, error) {
-	lower := []byte(newKey(keyUncertain))
-	if len(from) > 0 {
-		lower = append(append([]byte(nil), from...), 0)
-	}
+func ScanUncertain(r Reader, cursor []byte, limit int) ([]UncertainItem, error) {
 	var items []UncertainItem
-	err := r.Scan(lower, newKey(keyUncertain+1), false, func(k, v []byte) (bool, error) {
+	err := r.Scan(from(newKey(keyUncertain), cursor), newKey(keyUncertain+1), false, func(k, v []byte) (bool, error) {
 		if len(k) != 1+8+16+4+4 {
 			return false, fmt.Errorf("%w: uncertain key of %d bytes", ErrCorrupt, len(k))
 		}

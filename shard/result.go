@@ -42,7 +42,8 @@ func (r *Rejection) with(field, format string, args ...any) *Rejection {
 var (
 	// ErrIdempotencyConflict: the idempotency key was used with other content; Field names the first that differs. Use a new key.
 	ErrIdempotencyConflict = &Rejection{Reason: "IDEMPOTENCY_CONFLICT"}
-	// ErrMessageIDConflict: the id exists already. A fresh id never collides; the caller reused one.
+	// ErrMessageIDConflict: the id exists already, or was made for another shard or incarnation. A fresh id never collides; the caller
+	// reused one.
 	ErrMessageIDConflict = &Rejection{Reason: "MESSAGE_ID_CONFLICT"}
 	// ErrSubmitByPassed: the stamp is later than submit_by, so the retry came too late to be told apart from a new message.
 	ErrSubmitByPassed = &Rejection{Reason: "SUBMIT_BY_PASSED"}
@@ -79,6 +80,8 @@ var (
 	ErrAlreadyPaused = &Rejection{Reason: "LANE_ALREADY_PAUSED"}
 	// ErrNotSupported: the command's kind is allotted but not in use in this version.
 	ErrNotSupported = &Rejection{Reason: "NOT_SUPPORTED"}
+	// ErrInvalidArgument: a field breaks a bound that needs no state to check; Field names it. The door says the same before it proposes.
+	ErrInvalidArgument = &Rejection{Reason: "INVALID_ARGUMENT"}
 	// ErrOutcomeIllegal: side effect and disposition do not go together (R175).
 	ErrOutcomeIllegal = &Rejection{Reason: "OUTCOME_ILLEGAL"}
 )
@@ -88,7 +91,7 @@ func Rejections() []*Rejection {
 	return []*Rejection{
 		ErrIdempotencyConflict, ErrMessageIDConflict, ErrSubmitByPassed, ErrDestinationUnknown, ErrDeliveryWindow, ErrOrderingKey,
 		ErrLaneClosed, ErrBacklogFull, ErrMessageNotFound, ErrLaneNotFound, ErrTooLate, ErrAlreadyTerminal, ErrVersionConflict, ErrStale,
-		ErrAttemptNotUncertain, ErrBudgetUsed, ErrOperationConflict, ErrAlreadyOpen, ErrAlreadyPaused, ErrNotSupported, ErrOutcomeIllegal,
+		ErrAttemptNotUncertain, ErrBudgetUsed, ErrOperationConflict, ErrAlreadyOpen, ErrAlreadyPaused, ErrNotSupported, ErrInvalidArgument, ErrOutcomeIllegal,
 	}
 }
 

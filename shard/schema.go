@@ -33,6 +33,12 @@ const (
 	keyIncarnation      byte = 0x17 // -> cluster incarnation (u64) and shard number (u16)
 )
 
+// HotKinds are the first bytes of the keys that are read again soon after they were written, on the way from submit to outcome: a store may keep
+// their newest values in memory.
+func HotKinds() []byte {
+	return []byte{keyMeta, keyLane, keyNewest, keyMessage, keyPayload, keyGeneration, keyAttempt}
+}
+
 // keyBuilder appends order-preserving parts to a buffer.
 type keyBuilder []byte
 
@@ -91,6 +97,8 @@ func payloadKey(id LocalID) []byte { return newKey(keyPayload).local(id) }
 func generationKey(id LocalID, number uint32) []byte {
 	return newKey(keyGeneration).local(id).u32(number)
 }
+
+func generationPrefix(id LocalID) []byte { return newKey(keyGeneration).local(id) }
 
 func attemptKey(id LocalID, generation, attempt uint32) []byte {
 	return newKey(keyAttempt).local(id).u32(generation).u32(attempt)

@@ -15,9 +15,9 @@ func (t *tx) unknown(ref Ref, g *Generation, a *Attempt) error {
 	if err := t.st.Set(uncertainKey(t.now, ref.ID.Local(), g.Number, a.Number), e.b); err != nil {
 		return err
 	}
-	if g.OpenInFlight > 0 {
-		a.Decision = "OTHER_ATTEMPT_IN_FLIGHT"
-		return t.settleState(g)
+	// Saved before the policy is asked: if it gives up, the inbox is cleared from the attempts as they are stored.
+	if err := t.saveAttempt(ref, a); err != nil {
+		return err
 	}
 	return t.uncertainAgain(ref, g, a, d)
 }
@@ -43,6 +43,10 @@ func (t *tx) uncertainAgain(ref Ref, g *Generation, a *Attempt, d *Destination) 
 		a.Decision = "DEAD_LETTER UNCERTAINTY_GIVEN_UP " + dec.Reason
 		return t.giveUp(ref, g, ReasonUncertaintyGiveUp, "policy")
 	default:
+		if t.now >= g.Deadline && policy.WhenUncertainExhausted(d.Uncertainty) == policy.GiveUpUncertain {
+			// The window closed while the attempt was in flight: what Expire would have applied is applied now.
+			return t.uncertainExhausted(ref, g, a, d, policy.WhyDeadline)
+		}
 		a.Decision = "HOLD " + dec.Reason
 		if err := t.clearWork(ref.ID, g); err != nil {
 			return err

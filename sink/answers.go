@@ -33,10 +33,7 @@ type answer struct {
 //	/drop                  the whole body is read, then the connection is closed without an answer
 //	anything else          200
 func (s *Sink) choose(path, id string) answer {
-	s.mu.Lock()
-	as, changed := s.modes[path]
-	s.mu.Unlock()
-	if changed {
+	if as, changed := (*s.modes.Load())[path]; changed {
 		path = as
 	}
 	head, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
@@ -76,14 +73,16 @@ func (s *Sink) choose(path, id string) answer {
 	return answer{status: http.StatusOK}
 }
 
-func bad(text string) answer { return answer{status: http.StatusBadRequest, text: "sink: " + text + "\n"} }
+func bad(text string) answer {
+	return answer{status: http.StatusBadRequest, text: "sink: " + text + "\n"}
+}
 
 // seen counts the requests of one webhook id at a path, this one included.
 func (s *Sink) seen(path, id string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := path + " " + id
-	if len(s.tries) > DefaultRecords {
+	k := try{path, id}
+	if len(s.tries) >= DefaultRecords {
 		clear(s.tries)
 	}
 	s.tries[k]++

@@ -1,23 +1,17 @@
-// Package sink is the scriptable receiver behind `sealane sink`: a webhook endpoint that does on purpose what receivers do by accident.
-//
-// What it is. An http.Handler whose paths choose the answer, and a record of every request, written before the answer is sent, so that a ledger
-// can be audited against it. Demos, tests and benchmarks use it as a library.
-//
-// What it may not do. It imports nothing of ours and knows nothing of Sealane but the header names of a webhook. Its record is bounded; when it
-// drops, it says so. It verifies no signature.
-//
-// Where to start. New, then the table of paths in answers.go.
 package sink
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,11 +19,16 @@ import (
 	"time"
 )
 
-// DefaultRecords bounds the record in memory where Options say nothing.
-const DefaultRecords = 1_000_000
-
-// MaxBody bounds what is read of a request.
-const MaxBody = 32 << 20
+// Limits.
+const (
+	// DefaultRecords bounds the record in memory where Options say nothing. The memory of /flaky and /retry-after, one entry per path and webhook
+	// id, has the same bound; when it is full it starts afresh.
+	DefaultRecords = 1_000_000
+	// MaxBody bounds what is read of a request, in bytes. A larger one is answered 413 and recorded as incomplete.
+	MaxBody = 32 << 20
+	// MaxPage bounds one answer of GET /_received, in records.
+	MaxPage = 100_000
+)
 
 // Options configure a Sink.
 type Options struct {
@@ -50,6 +49,9 @@ type Record struct {
 	Size      int       `json:"size"`
 	SHA256    string    `json:"sha256"`
 	At        time.Time `json:"at"`
+	// Incomplete marks a request whose body was not received whole: the client went away, or it is larger than MaxBody. Size and SHA256 are
+	// those of what came.
+	Incomplete bool `json:"incomplete,omitempty"`
 }
 
 // Sink is the receiver. Make one with New.
@@ -58,19 +60,22 @@ type Sink struct {
 	count atomic.Uint64
 
 	mu      sync.Mutex
-	records []Record
-	dropped uint64
+	records []Record // contiguous by Sequence
+	dropped uint64   // records before the first one here
 	file    *os.File
-	out     *bufio.Writer
-	tries   map[string]int    // requests seen by path and webhook id, for answers that change
-	modes   map[string]string // path to another path that answers in its place
+	ended   bool                              // the file is closed
+	tries   map[try]int                       // requests seen, for answers that change
+	modes   atomic.Pointer[map[string]string] // path to another path that answers in its place; never changed, only replaced
 	closed  chan struct{}
 	once    sync.Once
 }
 
+type try struct{ path, id string }
+
 // New returns a sink. Close it to flush its file and to let go of requests that it was never going to answer.
 func New(o Options) (*Sink, error) {
-	s := &Sink{opt: o, tries: map[string]int{}, modes: map[string]string{}, closed: make(chan struct{})}
+	s := &Sink{opt: o, tries: map[try]int{}, closed: make(chan struct{})}
+	s.modes.Store(&map[string]string{})
 	if s.opt.Records == 0 {
 		s.opt.Records = DefaultRecords
 	}
@@ -79,51 +84,106 @@ func New(o Options) (*Sink, error) {
 		if err != nil {
 			return nil, fmt.Errorf("sink: record file: %w", err)
 		}
-		s.file, s.out = f, bufio.NewWriter(f)
+		s.file = f
 	}
 	return s, nil
 }
 
-// Close ends requests that hang and closes the record file.
+// Close ends requests that hang and closes the record file. Requests that come later are answered 507 if there was one.
 func (s *Sink) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.file == nil {
+	if s.file == nil || s.ended {
 		return nil
 	}
-	err := s.out.Flush()
-	if e := s.file.Close(); err == nil {
-		err = e
+	s.ended = true
+	if err := s.file.Close(); err != nil {
+		return fmt.Errorf("sink: record file: %w", err)
 	}
-	s.file = nil
-	return err
+	return nil
 }
 
-// Count is the number of requests seen.
+// Count is the number of requests seen, recorded or not.
 func (s *Sink) Count() uint64 { return s.count.Load() }
 
-// Records returns the record from a sequence number on, and how many older ones were dropped.
+// Records returns the record from a sequence number on, and how many older ones than those kept were dropped.
 func (s *Sink) Records(from uint64) (list []Record, dropped uint64) {
+	list, dropped, _ = s.page(from, 0)
+	return list, dropped
+}
+
+// page is Records with a bound, 0 for none. next is the sequence number at which the next page begins, 0 after the last.
+func (s *Sink) page(from uint64, limit int) (list []Record, dropped, next uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.records {
-		if s.records[i].Sequence >= from {
-			return append(list, s.records[i:]...), s.dropped
-		}
+	first := s.dropped + 1 // the sequence number of records[0]
+	skip := uint64(0)
+	if from > first {
+		skip = min(from-first, uint64(len(s.records)))
 	}
-	return nil, s.dropped
+	list = s.records[skip:]
+	if limit > 0 && len(list) > limit {
+		list = list[:limit]
+		next = list[limit-1].Sequence + 1
+	}
+	return slices.Clone(list), s.dropped, next
 }
 
 // SetMode lets requests to one path be answered as another path would; "" ends that. A running receiver changes its behaviour this way.
 func (s *Sink) SetMode(path, as string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	m := maps.Clone(*s.modes.Load())
 	if as == "" {
-		delete(s.modes, path)
-		return
+		delete(m, path)
+	} else {
+		m[path] = as
 	}
-	s.modes[path] = as
+	s.modes.Store(&m)
+}
+
+// receipt is a body as it came.
+type receipt struct {
+	size     int
+	sum      [sha256.Size]byte
+	tooLarge bool
+	err      error
+}
+
+// scratch is what receiving a body needs.
+type scratch struct {
+	buf [32 << 10]byte
+	sum hash.Hash
+}
+
+var scratches = sync.Pool{New: func() any { return &scratch{sum: sha256.New()} }}
+
+// receive reads a body; it hashes it only where somebody will look.
+func receive(w http.ResponseWriter, r *http.Request, hashed bool) (got receipt) {
+	c := scratches.Get().(*scratch)
+	defer scratches.Put(c)
+	c.sum.Reset()
+	body := http.MaxBytesReader(w, r.Body, MaxBody)
+	for {
+		n, err := body.Read(c.buf[:])
+		got.size += n
+		if hashed {
+			c.sum.Write(c.buf[:n])
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			var large *http.MaxBytesError
+			got.tooLarge, got.err = errors.As(err, &large), err
+			break
+		}
+	}
+	if hashed {
+		c.sum.Sum(got.sum[:0])
+	}
+	return got
 }
 
 // ServeHTTP answers.
@@ -132,87 +192,59 @@ func (s *Sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.admin(w, r)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if err != nil {
-		http.Error(w, "sink: body: "+err.Error(), http.StatusRequestEntityTooLarge)
-		return
-	}
+	keeps := s.opt.Records > 0 || s.file != nil
+	got := receive(w, r, keeps)
 	s.count.Add(1)
 	id := r.Header.Get("Webhook-Id")
-	a := s.choose(r.URL.Path, id)
-	if err := s.record(r, id, body, a.status); err != nil {
-		http.Error(w, err.Error(), http.StatusInsufficientStorage)
-		return
+	var a answer
+	switch {
+	case got.tooLarge:
+		a = answer{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("sink: the body is larger than %d bytes\n", MaxBody)}
+	case got.err != nil:
+		a = answer{status: http.StatusBadRequest, text: "sink: the body did not come whole\n"}
+	default:
+		a = s.choose(r.URL.Path, id)
+	}
+	if keeps {
+		if err := s.record(r, id, got, a.status); err != nil {
+			http.Error(w, err.Error(), http.StatusInsufficientStorage)
+			return
+		}
 	}
 	a.send(s, w, r)
 }
 
 // record writes the request down. Nothing is answered before.
-func (s *Sink) record(r *http.Request, id string, body []byte, status int) error {
-	if s.opt.Records < 0 && s.out == nil {
-		return nil
+func (s *Sink) record(r *http.Request, id string, got receipt, status int) error {
+	attempt, err := strconv.Atoi(r.Header.Get("Sealane-Attempt"))
+	if err != nil {
+		attempt = 0 // another sender
 	}
-	attempt, _ := strconv.Atoi(r.Header.Get("Sealane-Attempt")) // 0 when the sender has no such header
-	sum := sha256.Sum256(body)
 	rec := Record{
-		WebhookID: id, Attempt: attempt, Path: r.URL.Path, Answered: status, Size: len(body), SHA256: hex.EncodeToString(sum[:]), At: time.Now().UTC(),
+		WebhookID: id, Attempt: attempt, Path: r.URL.Path, Answered: status, Size: got.size, SHA256: hex.EncodeToString(got.sum[:]),
+		At: time.Now().UTC(), Incomplete: got.err != nil,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rec.Sequence = s.dropped + uint64(len(s.records)) + 1
-	if s.out != nil {
-		if err := json.NewEncoder(s.out).Encode(rec); err != nil {
-			return fmt.Errorf("sink: record file: %w", err)
+	if s.file != nil {
+		line, err := json.Marshal(rec)
+		if err != nil {
+			return fmt.Errorf("sink: record: %w", err)
 		}
-		if err := s.out.Flush(); err != nil {
+		if _, err := s.file.Write(append(line, '\n')); err != nil { // one write: a killed sink leaves whole lines
 			return fmt.Errorf("sink: record file: %w", err)
 		}
 	}
 	if s.opt.Records < 0 {
+		s.dropped++
 		return nil
 	}
 	if len(s.records) >= s.opt.Records {
-		half := len(s.records) / 2
-		s.dropped += uint64(len(s.records) - half)
-		s.records = append(s.records[:0], s.records[len(s.records)-half:]...)
+		keep := len(s.records) / 2 // by halves, so that moving them costs little per request
+		s.dropped += uint64(len(s.records) - keep)
+		s.records = append(s.records[:0], s.records[len(s.records)-keep:]...)
 	}
 	s.records = append(s.records, rec)
 	return nil
-}
-
-// admin serves the record and the switch. GET /_received?since=N, DELETE /_received, PUT /_mode/path?as=/other/path.
-func (s *Sink) admin(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case r.URL.Path == "/_received" && r.Method == http.MethodGet:
-		since, err := strconv.ParseUint(cmp(r.URL.Query().Get("since"), "0"), 10, 64)
-		if err != nil {
-			http.Error(w, "sink: since must be a number", http.StatusBadRequest)
-			return
-		}
-		list, dropped := s.Records(since)
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(struct { // the client went away: nobody to tell
-			Count   uint64   `json:"count"`
-			Dropped uint64   `json:"dropped"`
-			Records []Record `json:"records"`
-		}{s.Count(), dropped, list})
-	case r.URL.Path == "/_received" && r.Method == http.MethodDelete:
-		s.mu.Lock()
-		s.dropped += uint64(len(s.records))
-		s.records = nil
-		s.mu.Unlock()
-		w.WriteHeader(http.StatusNoContent)
-	case strings.HasPrefix(r.URL.Path, "/_mode/") && r.Method == http.MethodPut:
-		s.SetMode(strings.TrimPrefix(r.URL.Path, "/_mode"), r.URL.Query().Get("as"))
-		w.WriteHeader(http.StatusNoContent)
-	default:
-		http.NotFound(w, r)
-	}
-}
-
-func cmp(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
 }

@@ -31,6 +31,8 @@ type Batch struct {
 	over  overlay
 	iter  *pebble.Iterator // kept for the next Scan; sees the state as of the first
 	lent  bool             // iter is in use by a Scan
+	from  []byte           // space for bounds
+	to    []byte
 
 	begun      bool
 	generation uint64
@@ -77,6 +79,10 @@ func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) {
 		return e.value, e.present(), nil
 	}
 	e := b.over.add(b.state.prefix, key)
+	if v, ok := b.state.recent.get(key); ok {
+		e.was, e.value = basePresent, v
+		return v, true, nil
+	}
 	v, closer, err := b.state.store.state.Get(e.full)
 	switch {
 	case errors.Is(err, pebble.ErrNotFound):
@@ -138,11 +144,15 @@ func (b *Batch) Scan(lower, upper []byte, reverse bool, fn func(k, v []byte) (mo
 
 // iterator lends the kept iterator, or makes one for a Scan inside a Scan.
 func (b *Batch) iterator(lower, upper []byte) (it *pebble.Iterator, giveBack func() error, err error) {
-	o := b.state.bounds(lower, upper)
+	from, to := b.state.bounds(lower, upper, b.from, b.to) // Pebble copies them
+	b.from = from
+	if len(upper) > 0 {
+		b.to = to
+	}
 	if b.iter != nil && !b.lent {
-		b.iter.SetBounds(o.LowerBound, o.UpperBound)
+		b.iter.SetBounds(from, to)
 	} else {
-		if it, err = b.state.store.state.NewIter(o); err != nil {
+		if it, err = b.state.store.state.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to}); err != nil {
 			return nil, nil, err
 		}
 		if b.iter != nil {
@@ -192,6 +202,7 @@ func (b *Batch) Commit() error {
 	if err := st.store.Failed(); err != nil {
 		return err
 	}
+	st.recent.commit(b.over.dirty)
 	st.generation.Add(1)
 	st.visible.Store(b.applied)
 	st.store.flush.dirty.Store(true)

@@ -72,9 +72,9 @@ func crashAtEveryWrite(t *testing.T, unsynced int) {
 	if len(points) < 200 {
 		t.Fatalf("only %d writes", len(points))
 	}
-	for i, p := range points {
-		opts.FS = p.fs
-		checkPoint(t, i, opts, p)
+	for i := 0; i < len(points); i += crashStride {
+		opts.FS = points[i].fs
+		checkPoint(t, i, opts, points[i])
 	}
 	t.Logf("%d crash points", len(points))
 }
@@ -242,7 +242,8 @@ func TestCrashWhileDestroying(t *testing.T) {
 	}
 }
 
-// TestCrashWhileCreating: a first start that was interrupted anywhere can be started again.
+// TestCrashWhileCreating: a first start that was interrupted anywhere can be started again. Checked without the remedy: without
+// clearing what an unfinished creation left, Pebble misses its manifest at some of these points.
 func TestCrashWhileCreating(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	var mu sync.Mutex
@@ -252,7 +253,9 @@ func TestCrashWhileCreating(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			clones = append(clones, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * (len(clones) % 3), RNG: rng}))
+			for _, unsynced := range []int{0, 30, 50, 70, 100} {
+				clones = append(clones, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}))
+			}
 		}
 		return nil
 	}))
@@ -261,8 +264,8 @@ func TestCrashWhileCreating(t *testing.T) {
 	mu.Lock()
 	taken := clones
 	mu.Unlock()
-	for i, clone := range taken {
-		opts.FS = clone
+	for i := 0; i < len(taken); i += crashStride {
+		opts.FS = taken[i]
 		s, err := storage.Open(opts)
 		if err != nil {
 			t.Fatalf("crash point %d of %d: %v", i, len(taken), err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -13,13 +12,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	"github.com/hashicorp/raft"
 	"github.com/sealane/sealane/storage"
 	"github.com/sealane/sealane/storage/storagetest"
 )
 
 // faultyStore opens a store whose files fail as inject says while armed, and collects what OnFatal is told.
-func faultyStore(t *testing.T, inject func(op errorfs.Op) error, change func(*storage.Options)) (s *storage.Store, armed *atomic.Bool, fatal chan error, opts storage.Options) {
+func faultyStore(t *testing.T, inject func(op errorfs.Op) error, change func(*storage.Options)) (s *storage.Store, armed *atomic.Bool,
+	fatal chan error, opts storage.Options) {
 	t.Helper()
 	armed, fatal = new(atomic.Bool), make(chan error, 10)
 	opts = storagetest.Options(t, errorfs.Wrap(vfs.NewCrashableMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -275,82 +274,29 @@ func TestMemtableFlushIsNoticed(t *testing.T) {
 	poll(t, func() bool { return st.DurableApplied() > 0 })
 }
 
-// TestDamagedEntryOnDisk (F6, F7): the entry is an error that names it; its neighbours are served.
-func TestDamagedEntryOnDisk(t *testing.T) {
-	fs, opts := closedStoreFS(t)
-	storage.OverwriteEntry(t, fs, storagetest.Dir, 1, 2, func(v []byte) []byte { v[len(v)-1] ^= 1; return v })
-	s := storagetest.Open(t, opts)
-	l, err := s.RaftLog(1)
-	must(t, err)
-	var e raft.Log
-	err = l.GetLog(2, &e)
-	wantErr(t, err, storage.ErrCorrupt)
-	if !strings.Contains(err.Error(), "group 1, entry 2") {
-		t.Fatalf("the error does not name the entry: %v", err)
-	}
-	storagetest.CheckEntries(t, l, 1, 1, 1, storagetest.Always(1))
-	storagetest.CheckEntries(t, l, 1, 3, 3, storagetest.Always(1))
-}
-
-// TestLostEntry: a hole in the log is noticed at open.
-func TestLostEntry(t *testing.T) {
-	fs, opts := closedStoreFS(t)
-	storage.OverwriteEntry(t, fs, storagetest.Dir, 1, 2, func([]byte) []byte { return nil })
-	_, err := storagetest.Open(t, opts).RaftLog(1)
-	wantErr(t, err, storage.ErrLogGap)
-}
-
-// TestConcurrentGroups: many groups write, read, apply, truncate and flush at the same time; -race watches.
-func TestConcurrentGroups(t *testing.T) {
-	opts := storagetest.Options(t, vfs.NewMem())
-	opts.MemTableBytes = 256 << 10
-	s := storagetest.Open(t, opts)
-	var wg sync.WaitGroup
-	for g := range uint32(8) {
-		wg.Go(func() {
-			l, err := s.RaftLog(g)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for i := uint64(1); i <= 300; i += 3 {
-				if err := l.StoreLogs(storagetest.Entries(g, i, i+2, 1)); err != nil {
-					t.Error(err)
-					return
-				}
-				storagetest.Apply(t, s.State(g), i+1)
-				if i%60 == 1 {
-					if err := errors.Join(s.Flush(t.Context()), l.DeleteRange(1, i)); err != nil {
-						t.Error(err)
-					}
-				}
-			}
-		})
-		wg.Go(func() { // readers
-			var e raft.Log
-			for i := range 300 {
-				l, err := s.RaftLog(g)
-				if err == nil {
-					err = l.GetLog(uint64(i), &e)
-				}
-				if err != nil && err != raft.ErrLogNotFound { //nolint:errorlint // Raft compares with ==
-					t.Error(err)
-				}
-				if _, _, err := s.State(g).Get([]byte("k1")); err != nil {
-					t.Error(err)
-				}
-				s.Metrics()
-			}
-		})
-	}
-	wg.Wait()
-	for g := range uint32(8) {
-		l, err := s.RaftLog(g)
-		must(t, err)
-		b := storagetest.Bounds(t, l)
-		storagetest.CheckEntries(t, l, g, b[0], b[1], storagetest.Always(1))
-		if b[1] != 300 || b[0] < 200 {
-			t.Errorf("group %d: log is %v", g, b)
+// TestManifestErrorIsFatal: Pebble tells only its logger about this one, and believes that the logger ends the process.
+func TestManifestErrorIsFatal(t *testing.T) {
+	s, armed, fatal, opts := faultyStore(t, func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && strings.Contains(op.Path, "/state/MANIFEST") {
+			return errInjected
 		}
+		return nil
+	}, nil)
+	storagetest.Apply(t, s.State(1), 1)
+	must(t, s.Flush(t.Context()))
+	storagetest.Apply(t, s.State(1), 2)
+	armed.Store(true)
+	wantErr(t, s.Flush(t.Context()), storage.ErrFailed)
+	if err := received(t, fatal); !strings.Contains(err.Error(), "injected EIO") {
+		t.Fatalf("the cause is missing: %v", err)
+	}
+	if got := s.State(1).DurableApplied(); got != 1 {
+		t.Fatalf("durable %d, want 1", got)
+	}
+	armed.Store(false)
+	wantErr(t, s.Close(), storage.ErrFailed)
+	opts.OnFatal = nil
+	if got, err := storagetest.Open(t, opts).State(1).Applied(); got != 1 || err != nil {
+		t.Fatalf("applied %d (%v) after a restart, want 1", got, err)
 	}
 }

@@ -23,8 +23,11 @@ type merge struct {
 func (m *merge) walk(fn func(k, v []byte) (bool, error)) error {
 	// The overlay is positioned first: fn may have kept lower and upper, and moving the base does not touch them.
 	m.seek(nil)
-	baseOK := m.startBase()
+	baseOK, stepBase := m.startBase(), false
 	for {
+		if stepBase { // only now: most scans end early, and a step costs
+			baseOK, stepBase = m.stepBase(), false
+		}
 		e := m.candidate()
 		var key, value []byte
 		present := true
@@ -37,13 +40,11 @@ func (m *merge) walk(fn func(k, v []byte) (bool, error)) error {
 				return damaged(err)
 			}
 			key, value = m.over.memory.copy(m.base.Key()[prefixBytes:]), m.over.memory.copy(v)
-			baseOK = m.stepBase()
+			stepBase = true
 		default:
 			key, value, present = e.key(), e.value, !e.deleted
 			m.step()
-			if side == takeBoth {
-				baseOK = m.stepBase()
-			}
+			stepBase = side == takeBoth
 		}
 		if !present {
 			continue

@@ -24,6 +24,7 @@ type State struct {
 	durable    atomic.Uint64 // applied index, flushed
 	generation atomic.Uint64 // committed batches; finds a batch that works on old reads
 	batches    sync.Pool
+	recent     recent
 }
 
 // State gives the state of a group; the same one every time. A group without state is empty, at applied index 0.
@@ -55,6 +56,12 @@ func (s *State) Get(key []byte) (value []byte, ok bool, err error) {
 	if s.store.closed.Load() {
 		return nil, false, ErrClosed
 	}
+	if err := s.checkKey(key); err != nil {
+		return nil, false, err
+	}
+	if v, ok := s.recent.get(key); ok {
+		return append([]byte(nil), v...), true, nil // the caller owns what it gets
+	}
 	return s.get(s.store.state, key)
 }
 
@@ -83,7 +90,8 @@ func (s *State) scan(r pebble.Reader, lower, upper []byte, reverse bool, fn func
 	if emptyRange(lower, upper) {
 		return nil
 	}
-	it, err := r.NewIter(s.bounds(lower, upper))
+	from, to := s.bounds(lower, upper, nil, nil)
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return s.scanFailed(err)
 	}
@@ -116,21 +124,16 @@ func (s *State) scanFailed(err error) error {
 // emptyRange finds bounds that hold nothing. Pebble must not see them: a kept iterator that was given lower above upper goes wrong later.
 func emptyRange(lower, upper []byte) bool { return len(upper) > 0 && bytes.Compare(lower, upper) >= 0 }
 
-// bounds turns the caller's range into Pebble's. The applied index lies before the first key and is never in it.
-func (s *State) bounds(lower, upper []byte) *pebble.IterOptions {
-	o := &pebble.IterOptions{UpperBound: s.end}
+// bounds turns the caller's range into Pebble's, in the given space. The applied index lies before the first key and is never in it.
+func (s *State) bounds(lower, upper, lowSpace, highSpace []byte) (from, to []byte) {
+	from = append(append(lowSpace[:0], s.prefix...), lower...)
 	if len(lower) == 0 {
-		lower = []byte{0}
+		from = append(from, 0)
 	}
-	o.LowerBound = s.full(lower)
-	if len(upper) > 0 {
-		o.UpperBound = s.full(upper)
+	if len(upper) == 0 {
+		return from, s.end
 	}
-	return o
-}
-
-func (s *State) full(key []byte) []byte {
-	return append(append(make([]byte, 0, prefixBytes+len(key)), s.prefix...), key...)
+	return from, append(append(highSpace[:0], s.prefix...), upper...)
 }
 
 func (s *State) checkKey(key []byte) error {

@@ -170,7 +170,7 @@ func (s *Store) loadIdentity() error {
 	}
 	if found {
 		s.identity = f
-		return nil
+		return s.clearUnfinished()
 	}
 	for _, name := range []string{logName, stateName} {
 		if _, err := fs.Stat(fs.PathJoin(dir, name)); err == nil {
@@ -188,6 +188,22 @@ func (s *Store) loadIdentity() error {
 	}
 	s.identity = f
 	return nil
+}
+
+// clearUnfinished starts a creation again that was interrupted. Pebble cannot open every directory that a loss of power leaves of its own
+// creation. The identity file itself says that the store was never ready, so nothing was ever acknowledged in it.
+func (s *Store) clearUnfinished() error {
+	if s.identity.ready || s.identity.node != "" {
+		return nil
+	}
+	s.opts.Logger.Warn("creation of the store was interrupted and starts again", "dir", s.opts.Dir)
+	fs := s.opts.fs()
+	for _, name := range []string{logName, stateName} {
+		if err := fs.RemoveAll(fs.PathJoin(s.opts.Dir, name)); err != nil && !isNotExist(err) {
+			return fmt.Errorf("clear %s in %s: %w", name, s.opts.Dir, err)
+		}
+	}
+	return syncDir(fs, s.opts.Dir)
 }
 
 // pair makes sure that both instances belong to this store; at the first start it marks them and then the store as complete.

@@ -208,6 +208,23 @@ func TestBitRotInTables(t *testing.T) {
 	if failed == 0 {
 		t.Fatal("no scan noticed the damage")
 	}
+	batch := s.State(1).NewBatch()
+	failed = 0
+	for range 2 { // a failed read is not remembered as an absent key
+		for i := range 200 {
+			v, ok, err := batch.Get(fmt.Appendf(nil, "key%d", i))
+			if err != nil {
+				wantErr(t, err, storage.ErrCorrupt)
+				failed++
+			} else if !ok || len(v) != 20*i {
+				t.Fatalf("key%d has %d bytes, %t", i, len(v), ok)
+			}
+		}
+	}
+	if failed == 0 || failed%2 != 0 {
+		t.Fatalf("%d reads of a batch noticed the damage", failed)
+	}
+	batch.Close()
 	wantErr(t, received(t, fatal), storage.ErrCorrupt)
 	wantErr(t, s.Close(), storage.ErrFailed)
 }

@@ -131,7 +131,7 @@ func printDeadLetter(w io.Writer, d *sealanev1.DeadLetter) {
 	line("%s generation %d to %s (version %d)", d.GetMessageId(), d.GetGeneration(), d.GetDestination(), d.GetDestinationVersion())
 	line("  failed     %s at %s: %s", at(d.GetFailedAt()), d.GetFailedPosition(), d.GetState())
 	line("  why        %s: %s", d.GetReason(), reasonMeans[d.GetReason()])
-	line("  accepted   %s, %d bytes", at(d.GetAcceptedAt()), d.GetPayloadSize())
+	line("  accepted   %s, %s", at(d.GetAcceptedAt()), size(d.GetPayloadSize()))
 	line("  attempts   %d, %d of them retries that counted, %d unknown", d.GetAttemptCount(), d.GetRetryCount(), d.GetAttemptsUnknown())
 	line("  errors     first %s, last %s", or(d.GetFirstErrorClass(), "-"), or(d.GetLastErrorClass(), "-"))
 	line("  export     %s%s", d.GetExport().GetState(), prefixed(" to ", d.GetExport().GetDestination()))

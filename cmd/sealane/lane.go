@@ -115,7 +115,7 @@ func printLane(w io.Writer, l *sealanev1.Lane) {
 	line("%s slot %d, in shard %d", l.GetDestination(), l.GetSlot(), l.GetShard())
 	line("  now        %s%s", l.GetHold(), prefixed(": ", printable(l.GetHoldExplanation())))
 	line("  gate       %s%s%s", l.GetGate(), by(printable(l.GetGateActor())), prefixed(": ", printable(l.GetGateReason())))
-	line("  pending    %d: %d scheduled, %d in flight, %d uncertain; %d bytes", l.GetPending(), l.GetScheduled(), l.GetInFlight(), l.GetUncertain(), l.GetPendingBytes())
+	line("  pending    %d: %d scheduled, %d in flight, %d uncertain; %s", l.GetPending(), l.GetScheduled(), l.GetInFlight(), l.GetUncertain(), size(l.GetPendingBytes()))
 	k := l.GetKept()
 	line("  kept       %d delivered, %d dead-lettered, %d cancelled, %d expired", k.GetDelivered(), k.GetDeadLettered(), k.GetCancelled(), k.GetExpired())
 	line("  oldest due %s", at(l.GetOldestDueAt()))
@@ -124,7 +124,11 @@ func printLane(w io.Writer, l *sealanev1.Lane) {
 	for _, t := range l.GetTargets() {
 		line("  target     %s (version %d): %s, %s", printable(t.GetDescription()), t.GetDestinationVersion(), readiness(t.GetReadiness()), t.GetHold())
 		if b := t.GetBlocked(); b != nil {
-			line("    blocked  %s since %s%s", b.GetClass(), at(b.GetSince()), prefixed(": ", printable(b.GetDetail())))
+			since := ""
+			if b.GetSince() != nil {
+				since = " since " + at(b.GetSince())
+			}
+			line("    not yet  %s%s%s", b.GetClass(), since, prefixed(": ", printable(b.GetDetail())))
 			if b.GetExpected() != "" || b.GetFound() != "" {
 				line("             expected %s, found %s", printable(b.GetExpected()), printable(b.GetFound()))
 			}

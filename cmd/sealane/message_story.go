@@ -29,9 +29,9 @@ func (s *story) tell() {
 		s.line("  why        %s: %s", m.GetReason(), why)
 	}
 	if m.GetPossibleDuplicate() {
-		s.line("  duplicate  possible: more than one attempt can have taken effect")
+		s.line("  duplicate  possible: an attempt may have taken effect beside what is listed here")
 	}
-	s.line("  accepted   %s at %s, %d bytes%s", at(m.GetAcceptedAt()), m.GetAcceptedPosition(), m.GetPayloadSize(), prefixed(", ", printable(m.GetContentType())))
+	s.line("  accepted   %s at %s, %s%s", at(m.GetAcceptedAt()), m.GetAcceptedPosition(), size(m.GetPayloadSize()), prefixed(", ", printable(m.GetContentType())))
 	if k := m.GetIdempotencyKey(); k != "" {
 		s.line("  key        %s", printable(k))
 	}
@@ -64,14 +64,18 @@ func (s *story) generation(g *sealanev1.Generation) {
 }
 
 func (s *story) attempts(g *sealanev1.Generation) string {
-	switch n := g.GetAttemptsAdmitted(); {
-	case n == 0:
-		return "no attempt yet"
-	case n == 1:
-		return fmt.Sprintf("1 attempt, %d counted towards the budget", g.GetAttemptsCounted())
-	default:
-		return fmt.Sprintf("%d attempts, %d counted towards the budget", n, g.GetAttemptsCounted())
+	n := g.GetAttemptsAdmitted()
+	if n == 0 {
+		return "no attempt"
 	}
+	text := number(n) + " attempt"
+	if n > 1 {
+		text += "s"
+	}
+	if g.GetState() != sealanev1.GenerationState_DELIVERED {
+		text += fmt.Sprintf(", %d counted towards the budget", g.GetAttemptsCounted())
+	}
+	return text
 }
 
 func (s *story) attempt(t *sealanev1.Attempt) {
@@ -82,7 +86,7 @@ func (s *story) attempt(t *sealanev1.Attempt) {
 	}
 	e := o.GetEvidence()
 	took := o.GetRecordedAt().AsTime().Sub(t.GetAdmittedAt().AsTime())
-	s.line("  attempt %d  %s, %s", t.GetNumber(), o.GetSideEffect(), dispositionMeans[o.GetDisposition()])
+	s.line("  attempt %d  %s, %s", t.GetNumber(), o.GetSideEffect(), outcomeMeans(t))
 	s.line("    admitted %s at %s%s, settled after %s at %s", at(t.GetAdmittedAt()), t.GetAdmittedPosition(), workMeans[t.GetWork()], span(took), o.GetPosition())
 	s.line("    evidence %s", evidence(e))
 	if d := printable(e.GetDetail()); d != "" {
@@ -95,6 +99,19 @@ func (s *story) attempt(t *sealanev1.Attempt) {
 	for _, r := range t.GetResolutions() {
 		s.resolution(r)
 	}
+}
+
+// outcomeMeans says what an outcome is about, and whether later evidence changed it.
+func outcomeMeans(t *sealanev1.Attempt) string {
+	o := t.GetOutcome()
+	text := dispositionMeans[o.GetDisposition()]
+	if o.GetSideEffect() == sealanev1.SideEffect_UNKNOWN {
+		text = "nobody could tell whether the receiver has it"
+	}
+	if t.GetSideEffect() != o.GetSideEffect() {
+		text += "; by later evidence " + t.GetSideEffect().String()
+	}
+	return text
 }
 
 func timeOr(t *sealanev1.Attempt) string {
@@ -175,8 +192,9 @@ func (s *story) safe() {
 	case sealanev1.GenerationState_UNCERTAIN:
 		s.line("Safe: look for webhook-id %s-%d at the receiver, then tell Sealane what you saw:", id, s.m.GetGeneration())
 		for _, n := range s.unknown() {
-			s.line("      sealane uncertain resolve %s --attempt %d --verdict published|not-published --reason \"...\"%s", id, n, addr)
+			s.line("      sealane uncertain resolve %s --attempt %d --verdict published --reason \"...\"%s", id, n, addr)
 		}
+		s.line("      or with --verdict not-published, if it is not there")
 		s.line("Not safe without looking: --verdict retry, or a new submit. The receiver could get it twice.")
 	case sealanev1.GenerationState_DELIVERED:
 		s.line("Safe: nothing needs to be done.")

@@ -146,3 +146,11 @@ func printable(s string) string {
 		return r
 	}, s)
 }
+
+// size shows a number of bytes.
+func size[N ~uint32 | ~uint64](n N) string {
+	if n == 1 {
+		return "1 byte"
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sealane/sealane/client"
 )
@@ -40,13 +42,18 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{err, fmt.Sprintf("`%s --help` shows the flags", cmd.CommandPath())}
+		try := fmt.Sprintf("`%s --help` shows the flags", cmd.CommandPath())
+		var bad *pflag.InvalidValueError
+		if errors.As(err, &bad) {
+			err = fmt.Errorf("%s is %q, want %s", bad.GetFlag().Name, bad.GetValue(), kindOf(bad.GetFlag()))
+		}
+		return &usageError{err, try}
 	})
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", outputTable, "table, or json: what the API answered (SEALANE_OUTPUT)")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.settle(root) }
 	root.AddCommand(
 		a.serveCommand(), a.devCommand(), a.demoCommand(), a.sinkCommand(), a.destinationCommand(), a.messageCommand(), a.deadLetterCommand(),
-		a.uncertainCommand(), a.laneCommand(), a.versionCommand(), exitCodesTopic(),
+		a.uncertainCommand(), a.laneCommand(), a.verifyCommand(), a.versionCommand(), exitCodesTopic(),
 	)
 	return root
 }

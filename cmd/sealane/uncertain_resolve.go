@@ -17,6 +17,8 @@ const resolveHelp = `Decides about an attempt of which nobody can tell whether t
   retry          send it once more and accept that the receiver may get it twice
   dead-letter    give up: it becomes a dead letter that is marked as perhaps delivered
 
+With --operation-id the command can be repeated safely; it must then name the --attempt, so that each time says the same.
+
 The decision is recorded with your reason. What nothing verifies is recorded as an override. --dry-run shows what would happen.`
 
 type resolution struct {
@@ -69,10 +71,13 @@ func (d *resolution) check() error {
 	if d.chosen == sealanev1.ResolveVerdict_VERDICT_UNSPECIFIED {
 		return usagef("verdict is %q, want published, not-published, retry or dead-letter", d.verdict)
 	}
+	if d.operation != "" && d.attempt == 0 {
+		return usagef("attempt is missing: an operation with an id names the attempt, so that its repetition says the same")
+	}
 	return checkReason(d.why)
 }
 
-// findUncertain finds the one attempt that is meant.
+// findUncertain finds the one attempt that is meant. Its generation is named only where it is not the current one.
 func (a *app) findUncertain(ctx context.Context, c *client.Client, id string, d resolution) (*sealanev1.UncertainAttempt, error) {
 	if d.attempt != 0 && !d.dryRun {
 		return &sealanev1.UncertainAttempt{MessageId: id, Generation: d.generation, Attempt: d.attempt}, nil
@@ -90,6 +95,9 @@ func (a *app) findUncertain(ctx context.Context, c *client.Client, id string, d 
 	case 0:
 		return nil, fmt.Errorf("%s has no such unknown attempt; `sealane message get %s%s` tells its story", id, id, a.addrFlag(a.addr))
 	case 1:
+		if !terminal(found[0].GetGenerationState()) && !d.dryRun {
+			found[0].Generation = d.generation
+		}
 		return found[0], nil
 	}
 	text := ""

@@ -9,8 +9,9 @@ import (
 const maxRetryAfter = time.Duration(1<<63 - 1)
 
 // parseRetryAfter reads the header by its grammar: digits, or one of the three dates. Anything else, a sign, a fraction, an exponent or a second
-// header included, is as good as none: guessing could retry too early. A date in the past is zero.
-func parseRetryAfter(h http.Header) (time.Duration, bool) {
+// header included, is as good as none: guessing could retry too early. A date is counted from the receiver's own Date where it sends one; a date in
+// the past is zero.
+func parseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	v := h["Retry-After"]
 	if len(v) != 1 || v[0] == "" {
 		return 0, false
@@ -22,7 +23,6 @@ func parseRetryAfter(h http.Header) (time.Duration, bool) {
 	if err != nil {
 		return 0, false
 	}
-	now := time.Now()
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date // the receiver's own clock, so that its error does not matter
 	}

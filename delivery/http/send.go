@@ -1,191 +1,144 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sealane/sealane/delivery"
 )
 
-// conn is one connection in hand.
-type conn struct {
-	t      *Target
-	cc     *http.ClientConn
-	gate   *gateConn
-	remote string
-	h1     bool // one request at a time: the gate can be asked on the write itself
-	used   time.Time
-	spent  bool // RoundTrip consumed the reservation
-	broken bool
-}
-
-// body is neither nil nor http.NoBody and has no GetBody: nothing in net/http can send it twice.
-type body struct{ bytes.Reader }
-
-func (*body) Close() error { return nil }
-
 // Send makes the one request.
-func (c *conn) Send(ctx context.Context, r *delivery.Request, gate delivery.Gate) delivery.Outcome {
-	req, err := c.t.request(ctx, r)
-	if err != nil {
-		return c.result(classifyUnbuildable(err))
+func (h *hand) Send(ctx context.Context, r *delivery.Request, gate delivery.Gate) delivery.Outcome {
+	if h.spent || h.released {
+		return h.result(classifyMisuse(), nil)
 	}
-	s := &sending{gate: gate}
-	if c.h1 {
-		c.gate.armed.Store(s)
-		defer c.gate.armed.Store(nil)
-	} else if err := s.start(); err != nil {
-		return c.result(classifyGate(err))
+	if err := ctx.Err(); err != nil {
+		return h.result(classifyUnsent(err), nil)
 	}
-	c.spent = true
-	resp, err := c.cc.RoundTrip(req)
+	req, body, err := h.t.request(ctx, r, h.wire.h2)
 	if err != nil {
-		c.broken = true
-		hadBegun := s.bar()
-		if p := s.refused.Load(); p != nil {
-			return c.result(classifyGate(*p))
+		return h.result(classifyUnbuildable(err), nil)
+	}
+	s := &sending{gate: gate, now: h.t.a.opt.Now, body: body, reused: h.reused}
+	s.reset.Store(-1)
+	h.spent = true
+	h.wire.current.Store(s)
+	resp, err := h.cc.RoundTrip(req)
+	if err != nil {
+		h.broken = true
+		return h.result(h.failed(ctx, err, s), s)
+	}
+	out := h.answered(resp, s)
+	if !h.broken {
+		h.finishBody(resp)
+	}
+	if !s.whole.Load() {
+		h.broken = true // the rest of the request may still be on its way
+	}
+	if !h.broken {
+		h.wire.current.Store(nil)
+	}
+	return h.result(out, s)
+}
+
+// failed reads a request without a usable answer. After it, no further byte of the request is written.
+func (h *hand) failed(ctx context.Context, err error, s *sending) delivery.Outcome {
+	hadBegun, ended := s.bar(), h.wire.ended.Load()
+	h.cc.Close()
+	switch p := s.refused.Load(); {
+	case p != nil:
+		return classifyGate(*p)
+	case !hadBegun || s.failed.Load():
+		if cause := ctx.Err(); cause != nil {
+			err = cause
 		}
-		return c.written(classifyError(ctx, err, hadBegun && !s.failed.Load(), c.h1), s)
+		return classifyUnsent(err)
 	}
-	out := classifyHead(resp.StatusCode, resp.Header, c.t.spec.Strict)
-	c.finishBody(resp)
-	return c.written(out, s)
+	stream := s.stream.Load()
+	if h.wire.h2 && stream != 0 && stream > h.wire.lastStream.Load() {
+		return classifyRefused(classGoAway)
+	}
+	if code := s.reset.Load(); h.wire.h2 && code >= 0 {
+		if code == codeRefusedStream {
+			return classifyRefused(classRefusedStream)
+		}
+		return classifyStreamLost(uint32(code))
+	}
+	out := classifyLost(ctx, err, s.informational())
+	if h.wire.h2 && ended && out.Evidence.ErrorClass == classGarbled {
+		out.Evidence.ErrorClass = classReset // the library has only a text for it
+	}
+	return out
 }
 
-func (c *conn) written(o delivery.Outcome, s *sending) delivery.Outcome {
-	o.Evidence.BytesWritten = s.written.Load()
-	return c.result(o)
+// answered reads the head of an answer. The head decides.
+func (h *hand) answered(resp *http.Response, s *sending) delivery.Outcome {
+	status := resp.StatusCode
+	if status < 200 {
+		h.broken = true // 101 is final in HTTP/1 and takes the connection away; it says nothing about the message
+		h.cc.Close()
+	}
+	uncut := true
+	if status == http.StatusRequestTimeout && s.cut() {
+		uncut = false
+		h.broken = true
+		h.cc.Close()
+	}
+	out := classifyHead(status, resp.Header, h.t.spec.Strict, uncut, h.t.a.opt.Now())
+	out.Evidence.Headers = picks(resp.Header)
+	return out
 }
 
-func (c *conn) result(o delivery.Outcome) delivery.Outcome {
-	o.Evidence.RemoteAddr = c.remote
-	o.Evidence.At = c.t.opt.Now()
+// result completes the evidence.
+func (h *hand) result(o delivery.Outcome, s *sending) delivery.Outcome {
+	e := &o.Evidence
+	e.RemoteAddr = h.remote
+	e.At = h.t.a.opt.Now()
+	if s == nil {
+		return o
+	}
+	e.WroteRequest = s.whole.Load()
+	if e.Statement != delivery.StatementBefore {
+		e.BytesWritten = s.written.Load()
+		if first := s.first.Load(); first != 0 {
+			e.FirstByteAt = time.Unix(0, first)
+		}
+	}
 	return o
 }
 
 // finishBody reads what is left of an answer so that the connection can be used again, within a size and a time bound. What it finds never
 // changes what the head decided; a body that is too large, too slow or garbled only costs the connection.
-func (c *conn) finishBody(resp *http.Response) {
+func (h *hand) finishBody(resp *http.Response) {
 	if resp.ContentLength == 0 {
 		resp.Body.Close()
 		return
 	}
-	timer := time.AfterFunc(ResponseBodyTime, func() { resp.Body.Close() })
-	n, err := io.CopyN(io.Discard, resp.Body, MaxResponseBody+1)
+	timer := time.AfterFunc(ResponseBodyTime, func() { h.cc.Close() })
+	n, err := io.Copy(io.Discard, io.LimitReader(resp.Body, MaxResponseBody+1))
 	if !timer.Stop() || n > MaxResponseBody || err != nil && !errors.Is(err, io.EOF) {
-		c.broken = true
+		h.broken = true
+		h.cc.Close()
 	}
 	resp.Body.Close()
 }
 
-// Release gives the connection back.
-func (c *conn) Release() {
-	if !c.spent {
-		c.cc.Release()
-	}
-	c.spent = false
-	t := c.t
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c.broken || t.closed || c.cc.Err() != nil {
-		t.dropLocked(c)
-		return
-	}
-	c.used = t.opt.Now()
-	t.idle = append(t.idle, c)
-}
+// maxPick bounds one picked header in bytes.
+const maxPick = 128
 
-// webhookID is stable over the attempts of a generation (DESIGN 12).
-func webhookID(r *delivery.Request) string {
-	return r.MessageID + "-" + strconv.FormatUint(uint64(r.Generation), 10)
-}
+// pickedHeaders are canonical names, so that looking them up needs no conversion.
+var pickedHeaders = [...]string{"Date", "X-Request-Id", "Request-Id", "X-Correlation-Id", "X-Amzn-Requestid", "Cf-Ray"}
 
-// request renders the one request of an attempt.
-func (t *Target) request(ctx context.Context, r *delivery.Request) (*http.Request, error) {
-	id := webhookID(r)
-	now := t.opt.Now()
-	h := make(http.Header, 10+len(t.fixed)+len(r.Attributes))
-	for k, v := range t.fixed {
-		h[k] = v
-	}
-	values := make([]string, 0, 8+len(r.Attributes))
-	set := func(k, v string) {
-		values = append(values, v)
-		h[k] = values[len(values)-1 : len(values) : len(values)]
-	}
-	set("Webhook-Id", id)
-	set("Idempotency-Key", id)
-	set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
-	set("Sealane-Attempt", strconv.FormatUint(uint64(r.Attempt), 10))
-	set("User-Agent", "sealane")
-	if r.ContentType != "" {
-		set("Content-Type", r.ContentType)
-	}
-	if r.TraceParent != "" {
-		set("Traceparent", r.TraceParent)
-	}
-	for _, a := range r.Attributes {
-		set(http.CanonicalHeaderKey("Sealane-Attr-"+a.Name), a.Value)
-	}
-	signature, err := t.signature(id, now, r.Payload)
-	if err != nil {
-		return nil, err
-	}
-	if signature != "" {
-		set("Webhook-Signature", signature)
-	}
-	b := &body{}
-	b.Reset(r.Payload)
-	req := &http.Request{
-		Method: http.MethodPost, URL: t.url, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, Body: b,
-		ContentLength: int64(len(r.Payload)), Host: t.url.Host,
-	}
-	return req.WithContext(ctx), nil
-}
-
-func (t *Target) signature(id string, now time.Time, payload []byte) (string, error) {
-	signers, err := t.signers()
-	if err != nil || len(signers) == 0 {
-		return "", err
-	}
-	parts := make([]string, len(signers))
-	for i, s := range signers {
-		if parts[i], err = s.Sign(id, now, payload); err != nil {
-			return "", errors.New("signing failed")
+// picks takes what helps to find the request in the receiver's logs.
+func picks(h http.Header) []delivery.Attribute {
+	var out []delivery.Attribute
+	for _, name := range pickedHeaders {
+		if v := h[name]; len(v) > 0 && v[0] != "" {
+			out = append(out, delivery.Attribute{Name: name, Value: delivery.CleanTo(v[0], maxPick)})
 		}
 	}
-	return strings.Join(parts, " "), nil
-}
-
-// RequestHash covers what is the same in every attempt of a generation: method, URL, fixed headers, identity, content type, attributes, body.
-func (t *Target) RequestHash(r *delivery.Request) [32]byte {
-	b := make([]byte, 0, 512)
-	text := func(s string) {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
-		b = append(b, s...)
-	}
-	text(http.MethodPost)
-	text(t.spec.URL)
-	for _, kv := range t.spec.Headers {
-		text(kv.Name)
-		text(kv.Value)
-	}
-	text(webhookID(r))
-	text(r.ContentType)
-	text(r.TraceParent)
-	for _, a := range r.Attributes {
-		text(a.Name)
-		text(a.Value)
-	}
-	payload := sha256.Sum256(r.Payload)
-	b = append(b, payload[:]...)
-	return sha256.Sum256(b)
+	return out
 }

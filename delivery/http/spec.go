@@ -1,14 +1,20 @@
 package webhook
 
 import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/sealane/sealane/delivery"
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"golang.org/x/net/http/httpguts"
 )
 
 // Kind is the adapter's name in destinations.
@@ -19,15 +25,21 @@ const (
 	// MaxResponseBody and ResponseBodyTime bound what is read of an answer's body after its head decided.
 	MaxResponseBody  = 64 << 10
 	ResponseBodyTime = time.Second
-	// MaxResponseHeader bounds an answer's head.
+	// MaxResponseHeader bounds an answer's heads in bytes, informational ones included.
 	MaxResponseHeader = 64 << 10
 	// IdleTime is how long an unused connection is kept: shorter than what most servers keep, so that a request rarely meets one that is
-	// just being closed.
+	// just being closed. LifeTime is how old a connection becomes before it is not reused, so that a changed name is looked up again.
 	IdleTime = 30 * time.Second
+	LifeTime = 10 * time.Minute
 	// DefaultMaxConns bounds the connections of one target.
 	DefaultMaxConns = 1024
-	dialTimeout     = 10 * time.Second
-	tlsTimeout      = 10 * time.Second
+	// MaxURL bounds a target's URL in bytes.
+	MaxURL = 4096
+	// MaxSecrets is two: the new one and the old one during a rotation.
+	MaxSecrets = 2
+
+	dialTimeout = 10 * time.Second
+	tlsTimeout  = 10 * time.Second
 )
 
 // Header is one fixed header of a destination.
@@ -38,11 +50,12 @@ type SecretRef struct{ Env, File string }
 
 // Spec describes a target.
 type Spec struct {
-	URL      string
-	Headers  []Header
-	Strict   bool   // status_verdicts: strict, every 5xx is UNKNOWN
-	TLSPin   string // sha256/<base64 of the SHA-256 of the public key info>
-	Secrets  []SecretRef
+	URL     string   // http or https, no user, no fragment, at most MaxURL bytes
+	Headers []Header // in the destination's order; not those that the adapter sets
+	Strict  bool     // status_verdicts: strict, every 5xx is UNKNOWN
+	TLSPin  string   // "sha256/" and the base64 of the SHA-256 of the leaf's SubjectPublicKeyInfo; in addition to the usual verification
+	Secrets []SecretRef
+	// MaxConns bounds the connections, idle ones included; 0 is DefaultMaxConns. One request at a time uses a connection, over HTTP/2 too.
 	MaxConns int
 }
 
@@ -50,46 +63,111 @@ type Spec struct {
 type Options struct {
 	// AllowPrivate permits private, loopback and link-local addresses; AllowLoopback only loopback.
 	AllowPrivate, AllowLoopback bool
-	// Secret resolves a reference to its value. An error blocks the target's lane; its text must not hold the secret.
+	// Secret resolves a reference to its value. An error blocks the target's lane; its text is not shown.
 	Secret func(SecretRef) (string, error)
-	// Now is the clock of timestamps and evidence; nil is time.Now.
+	// Roots are the certificate authorities; nil is the system's.
+	Roots *x509.CertPool
+	// Now is the clock of timestamps, evidence and idle times; nil is time.Now.
 	Now func() time.Time
 }
 
 // Adapter opens webhooks.
-type Adapter struct{ opt Options }
+type Adapter struct {
+	opt    Options
+	h1, h2 *http.Transport // they only wrap connections that they are handed; they pool, dial and retry nothing
+}
 
 // New returns the adapter.
 func New(o Options) *Adapter {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Adapter{opt: o}
+	return &Adapter{opt: o, h1: newTransport(false), h2: newTransport(true)}
+}
+
+// handed is the context key under which dial gives its connection to a transport.
+type handed struct{}
+
+var errNotHanded = errors.New("webhook: a transport tried to dial by itself")
+
+func newTransport(h2 bool) *http.Transport {
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if w, ok := ctx.Value(handed{}).(*wire); ok {
+				return w, nil
+			}
+			return nil, errNotHanded
+		},
+		Protocols: new(http.Protocols), DisableCompression: true, MaxResponseHeaderBytes: MaxResponseHeader,
+		WriteBufferSize: 8 << 10, ReadBufferSize: 4 << 10,
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 2 * MaxResponseBody, MaxReceiveBufferPerConnection: 4 * MaxResponseBody},
+	}
+	t.Protocols.SetHTTP1(!h2)
+	t.Protocols.SetUnencryptedHTTP2(h2) // in clear for net/http: the wire below it does TLS
+	return t
 }
 
 // Kind is "http".
 func (a *Adapter) Kind() string { return Kind }
 
-// Open prepares a target without any I/O on the network.
+// Open prepares a target without any I/O. The error is delivery.ErrSpec, naming each field that is wrong.
 func (a *Adapter) Open(s Spec) (delivery.Target, error) {
-	u, err := url.Parse(s.URL)
-	if err != nil {
-		return nil, fmt.Errorf("%w: url is not a URL", delivery.ErrSpec)
+	u, errs := checkURL(s.URL)
+	fixed, err := fixedHeaders(s.Headers)
+	errs = append(errs, err...)
+	pin, err2 := checkPin(s.TLSPin)
+	errs = append(errs, err2...)
+	if len(s.Secrets) > MaxSecrets {
+		errs = append(errs, fmt.Errorf("signing: at most %d secrets", MaxSecrets))
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, fmt.Errorf("%w: url must be http:// or https:// and name a host", delivery.ErrSpec)
+	for _, ref := range s.Secrets {
+		if (ref.Env == "") == (ref.File == "") {
+			errs = append(errs, errors.New("signing: a secret names exactly one of env and file"))
+		}
 	}
-	if s.MaxConns <= 0 {
+	if s.MaxConns < 0 {
+		errs = append(errs, errors.New("max_conns: must not be negative"))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("%w: %w", delivery.ErrSpec, errors.Join(errs...))
+	}
+	if s.MaxConns == 0 {
 		s.MaxConns = DefaultMaxConns
 	}
-	t := &Target{opt: a.opt, spec: s, url: u, address: address(u)}
-	if t.fixed, err = fixedHeaders(s.Headers); err != nil {
-		return nil, err
-	}
-	if t.transport, err = t.newTransport(); err != nil {
-		return nil, err
-	}
+	t := &Target{a: a, spec: s, url: u, address: address(u), fixed: fixed}
+	t.prepareDial(pin)
 	return t, nil
+}
+
+func checkURL(text string) (*url.URL, []error) {
+	if len(text) > MaxURL {
+		return nil, []error{fmt.Errorf("url: at most %d bytes", MaxURL)}
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, []error{errors.New("url: is not a URL")} // without the cause: it would quote what may be a credential
+	}
+	var errs []error
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		errs = append(errs, errors.New("url: must be http:// or https:// and name a host"))
+	}
+	if u.User != nil || u.Fragment != "" {
+		errs = append(errs, errors.New("url: must have no user and no fragment"))
+	}
+	return u, errs
+}
+
+// checkPin returns nil without a pin.
+func checkPin(pin string) ([]byte, []error) {
+	if pin == "" {
+		return nil, nil
+	}
+	text, ok := strings.CutPrefix(pin, "sha256/")
+	sum, err := base64.StdEncoding.DecodeString(text)
+	if !ok || err != nil || len(sum) != sha256.Size {
+		return nil, []error{errors.New("tls.pin: must be sha256/ and the base64 of 32 bytes")}
+	}
+	return sum, nil
 }
 
 func address(u *url.URL) string {
@@ -100,51 +178,33 @@ func address(u *url.URL) string {
 			port = "443"
 		}
 	}
-	host := u.Hostname()
-	if strings.Contains(host, ":") {
-		return "[" + host + "]:" + port
-	}
-	return host + ":" + port
+	return net.JoinHostPort(u.Hostname(), port)
 }
 
-func fixedHeaders(list []Header) (http.Header, error) {
+// fixedHeaders refuses what would change how a request is framed, and what the adapter sets itself.
+func fixedHeaders(list []Header) (http.Header, []error) {
 	h := make(http.Header, len(list))
+	var errs []error
 	for _, kv := range list {
-		if strings.ContainsAny(kv.Value, "\r\n\x00") || strings.ContainsAny(kv.Name, "\r\n\x00 :") || kv.Name == "" {
-			return nil, fmt.Errorf("%w: header %q has a character that headers may not have", delivery.ErrSpec, delivery.Clean(kv.Name))
+		name := http.CanonicalHeaderKey(kv.Name)
+		switch {
+		case !httpguts.ValidHeaderFieldName(kv.Name) || !httpguts.ValidHeaderFieldValue(kv.Value):
+			errs = append(errs, fmt.Errorf("headers: %q has a character that headers may not have", delivery.CleanTo(kv.Name, 64)))
+		case ownHeader(name):
+			errs = append(errs, fmt.Errorf("headers: %s is set by the adapter", name))
+		default:
+			h.Add(kv.Name, kv.Value)
 		}
-		h.Add(kv.Name, kv.Value)
 	}
-	return h, nil
+	return h, errs
 }
 
-// signers resolves the target's secrets and prepares their signatures, newest first. A missing one blocks the lane.
-func (t *Target) signers() ([]*standardwebhooks.Webhook, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.signing != nil || len(t.spec.Secrets) == 0 {
-		return t.signing, nil
+// ownHeader takes a canonical name.
+func ownHeader(name string) bool {
+	switch name {
+	case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade", "Te", "Trailer", "Expect",
+		"Idempotency-Key", "Traceparent", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature":
+		return true
 	}
-	var out []*standardwebhooks.Webhook
-	for _, ref := range t.spec.Secrets {
-		name := ref.Env + ref.File
-		if t.opt.Secret == nil {
-			return nil, blocked(ClassSecret, "secret "+name+" cannot be resolved on this node")
-		}
-		value, err := t.opt.Secret(ref)
-		if err != nil {
-			return nil, blocked(ClassSecret, "secret "+name+" is not available")
-		}
-		w, err := standardwebhooks.NewWebhook(value)
-		if err != nil {
-			return nil, blocked(ClassSecret, "secret "+name+" is not a Standard Webhooks secret (whsec_ and base64)")
-		}
-		out = append(out, w)
-	}
-	t.signing = out
-	return out, nil
-}
-
-func blocked(class, detail string) *delivery.ConnectError {
-	return &delivery.ConnectError{Class: class, Detail: delivery.Clean(detail), Blocked: true}
+	return strings.HasPrefix(name, "Sealane-")
 }

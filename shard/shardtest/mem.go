@@ -1,21 +1,23 @@
-// Package shardtest has what tests of the shard need: a state in memory and helpers to write entries.
-//
-// It may not be imported by anything but tests. Mem keeps the invariant that Scan order is byte order. Start at Mem.
 package shardtest
 
 import (
 	"bytes"
+	"maps"
+	"slices"
 	"sort"
 )
 
-// Mem is a shard.State in memory: a sorted list of keys beside a map. The zero value is not ready; use NewMem.
+// Mem is a shard.State in memory: a map, and its keys in order. The order is brought up to date by the next Scan, so that loading much
+// costs little. The zero value is not ready; use NewMem.
 type Mem struct {
-	keys   []string
 	values map[string][]byte
+	sorted []string        // never changed in place: a Scan at work keeps its own
+	added  []string        // not yet in sorted
+	gone   map[string]bool // deleted, and still in sorted
 }
 
 // NewMem returns an empty state.
-func NewMem() *Mem { return &Mem{values: map[string][]byte{}} }
+func NewMem() *Mem { return &Mem{values: map[string][]byte{}, gone: map[string]bool{}} }
 
 // Get returns the value of a key.
 func (m *Mem) Get(key []byte) ([]byte, bool, error) {
@@ -27,10 +29,11 @@ func (m *Mem) Get(key []byte) ([]byte, bool, error) {
 func (m *Mem) Set(key, value []byte) error {
 	k := string(key)
 	if _, ok := m.values[k]; !ok {
-		i := sort.SearchStrings(m.keys, k)
-		m.keys = append(m.keys, "")
-		copy(m.keys[i+1:], m.keys[i:])
-		m.keys[i] = k
+		if m.gone[k] {
+			delete(m.gone, k)
+		} else {
+			m.added = append(m.added, k)
+		}
 	}
 	m.values[k] = append([]byte{}, value...)
 	return nil
@@ -43,25 +46,52 @@ func (m *Mem) Delete(key []byte) error {
 		return nil
 	}
 	delete(m.values, k)
-	i := sort.SearchStrings(m.keys, k)
-	m.keys = append(m.keys[:i], m.keys[i+1:]...)
+	m.gone[k] = true
 	return nil
+}
+
+// order merges what was added and drops what is gone.
+func (m *Mem) order() []string {
+	if len(m.added) == 0 && len(m.gone) == 0 {
+		return m.sorted
+	}
+	slices.Sort(m.added)
+	out := make([]string, 0, len(m.values))
+	for a, b := m.sorted, m.added; len(a) > 0 || len(b) > 0; {
+		var k string
+		if len(b) == 0 || len(a) > 0 && a[0] < b[0] {
+			k, a = a[0], a[1:]
+		} else {
+			k, b = b[0], b[1:]
+		}
+		if !m.gone[k] {
+			out = append(out, k)
+		}
+	}
+	m.sorted, m.added = out, nil
+	clear(m.gone)
+	return out
 }
 
 // Scan walks [lower, upper) of the keys as they are when it begins. A nil bound is open.
 func (m *Mem) Scan(lower, upper []byte, reverse bool, fn func(k, v []byte) (bool, error)) error {
-	from := sort.SearchStrings(m.keys, string(lower))
-	to := len(m.keys)
+	keys := m.order()
+	from := sort.SearchStrings(keys, string(lower))
+	to := len(keys)
 	if upper != nil {
-		to = max(from, sort.SearchStrings(m.keys, string(upper)))
+		to = max(from, sort.SearchStrings(keys, string(upper)))
 	}
-	span := append([]string(nil), m.keys[from:to]...)
+	span := keys[from:to]
 	for i := range span {
 		k := span[i]
 		if reverse {
 			k = span[len(span)-1-i]
 		}
-		more, err := fn([]byte(k), m.values[k])
+		v, ok := m.values[k]
+		if !ok {
+			continue // fn deleted it
+		}
+		more, err := fn([]byte(k), v)
 		if err != nil || !more {
 			return err
 		}
@@ -71,25 +101,14 @@ func (m *Mem) Scan(lower, upper []byte, reverse bool, fn func(k, v []byte) (bool
 
 // Clone copies the state.
 func (m *Mem) Clone() *Mem {
-	c := &Mem{keys: append([]string(nil), m.keys...), values: make(map[string][]byte, len(m.values))}
-	for k, v := range m.values {
-		c.values[k] = v
-	}
-	return c
+	m.order()
+	return &Mem{values: maps.Clone(m.values), sorted: m.sorted, gone: map[string]bool{}}
 }
 
 // Equal tells whether two states hold the same.
 func (m *Mem) Equal(o *Mem) bool {
-	if len(m.keys) != len(o.keys) {
-		return false
-	}
-	for i, k := range m.keys {
-		if o.keys[i] != k || !bytes.Equal(m.values[k], o.values[k]) {
-			return false
-		}
-	}
-	return true
+	return maps.EqualFunc(m.values, o.values, bytes.Equal)
 }
 
 // Len is the number of keys.
-func (m *Mem) Len() int { return len(m.keys) }
+func (m *Mem) Len() int { return len(m.values) }

@@ -3,6 +3,7 @@ package shardtest
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"sort"
 	"strconv"
 	"strings"
@@ -22,10 +23,32 @@ type Script struct {
 	versions map[string]uint64
 }
 
-// Run executes every script of a directory. A verb's file is verb_<name>.go; -rewrite updates the expected output.
+// NewScript returns an empty shard that understands script lines.
+func NewScript() *Script {
+	return &Script{Shard: NewShard(), ids: map[string]shard.MessageID{}, names: map[shard.MessageID]string{}, versions: map[string]uint64{}}
+}
+
+// Clone copies the script's whole world: what is done to the copy does not show in the original.
+func (s *Script) Clone() *Script {
+	return &Script{Shard: s.Shard.Clone(), ids: maps.Clone(s.ids), names: maps.Clone(s.names), versions: maps.Clone(s.versions)}
+}
+
+// Do runs one line of a script and returns what a script would show.
+func (s *Script) Do(line string) (string, error) {
+	cmd, rest, err := datadriven.ParseLine(line)
+	if err != nil {
+		return "", err
+	}
+	return s.run(&datadriven.TestData{Cmd: cmd, CmdArgs: rest})
+}
+
+// ID is the id of a message the script named, zero for a name it has not used.
+func (s *Script) ID(name string) shard.MessageID { return s.ids[name] }
+
+// Run executes every script of a directory. -rewrite updates the expected output.
 func Run(t *testing.T, dir string) {
 	datadriven.Walk(t, dir, func(t *testing.T, path string) {
-		s := &Script{Shard: NewShard(), ids: map[string]shard.MessageID{}, names: map[shard.MessageID]string{}, versions: map[string]uint64{}}
+		s := NewScript()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			out, err := s.run(d)
 			if err != nil {

@@ -37,6 +37,13 @@ func NewShard() *Shard {
 	}
 }
 
+// Clone copies the shard. The copy's machine has empty caches, as after a restart.
+func (s *Shard) Clone() *Shard {
+	c := *s
+	c.State, c.Machine = s.State.Clone(), shard.NewMachine(ShardNumber, Incarnation)
+	return &c
+}
+
 // Apply runs one entry holding the commands, then recounts. A disagreement is an error.
 func (s *Shard) Apply(cmds ...shard.Command) ([]shard.Result, []shard.Effect, error) {
 	s.Index++

@@ -113,6 +113,8 @@ func outcome(a args) (shard.Outcome, error) {
 		return set(policy.NotPublished, policy.LaneUnavailable)
 	case "throttled":
 		return set(policy.NotPublished, policy.LaneThrottled)
+	case "bug":
+		return set(policy.NotPublished, policy.AdapterBug)
 	case "fenced":
 		return set(policy.NotPublished, policy.Fenced)
 	case "unknown":

@@ -35,11 +35,11 @@ func logAppendAndRead(t *testing.T, h *harness) {
 	special := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: []byte("conf"), AppendedAt: time.Unix(12, 345)}
 	must(t, l.StoreLog(special))
 	must(t, l.StoreLogs([]*raft.Log{{Index: 2, Term: 1, Type: raft.LogNoop}}))
-	must(t, l.StoreLogs(Entries(3, 3, 3000, 2)))
+	must(t, l.StoreLogs(Entries(3, 3, 1200, 2)))
 	check := func() {
 		t.Helper()
 		l := h.log(3)
-		wantBounds(t, l, 1, 3000)
+		wantBounds(t, l, 1, 1200)
 		var e raft.Log
 		must(t, l.GetLog(1, &e))
 		if !sameEntry(&e, special) {
@@ -49,8 +49,8 @@ func logAppendAndRead(t *testing.T, h *harness) {
 		if e.Type != raft.LogNoop || len(e.Data) != 0 {
 			t.Fatalf("second entry is %+v", e)
 		}
-		CheckEntries(t, l, 3, 3, 3000, Always(2))
-		notFound(t, l, 3001)
+		CheckEntries(t, l, 3, 3, 1200, Always(2))
+		notFound(t, l, 1201)
 		notFound(t, l, 0)
 	}
 	check()
