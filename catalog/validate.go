@@ -43,6 +43,9 @@ func (d Destination) Validate(shards uint32) []policy.Problem {
 	}
 	v.add("", d.Retry.Validate())
 	v.add("", d.Uncertainty.Validate())
+	if d.HTTP != nil {
+		v.add("", policy.ValidateTogether(d.Retry, d.Uncertainty, d.HTTP.Timeout))
+	}
 	if d.Probe != nil {
 		v.url("uncertainty.probe.url", d.Probe.URL)
 		v.check(len(d.Probe.Found) > 0, "uncertainty.probe.found", "needs at least one status")
@@ -85,7 +88,7 @@ func (v *validator) url(field, s string) {
 	}
 	v.check(u.Scheme == "http" || u.Scheme == "https", field, "must begin with http:// or https://")
 	v.check(u.Hostname() != "", field, "must name a host")
-	v.check(u.User == nil, field, "must not hold user name or password; use headers with a secret reference")
+	v.check(u.User == nil, field, "must not hold user name or password")
 	v.check(u.Fragment == "", field, "must not have a fragment")
 }
 

@@ -114,7 +114,9 @@ func TestStreamGivesUpAndGoesOn(t *testing.T) {
 func TestStreamCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		n.verdict = func(*sealanev1.SubmitRequest, int) (bool, error) { return false, refusal(codes.Unavailable, "NO_LEADER", no, "") }
+		n.verdict = func(*sealanev1.SubmitRequest, int) (bool, error) {
+			return false, refusal(codes.Unavailable, "NO_LEADER", no, "")
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		s := (&Client{delivery: n, options: Options{}.withDefaults()}).Stream(ctx)
 		a := submitAll(t, s, 2)

@@ -58,7 +58,9 @@ func TestSubmitAnswers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode()
-				n.verdict = func(_ *sealanev1.SubmitRequest, nth int) (bool, error) { return c.tries[nth-1].store, c.tries[nth-1].answer }
+				n.verdict = func(_ *sealanev1.SubmitRequest, nth int) (bool, error) {
+					return c.tries[nth-1].store, c.tries[nth-1].answer
+				}
 				cl := &Client{delivery: n, options: Options{}.withDefaults()}
 				a, err := cl.Submit(t.Context(), Message{Destination: "d", Payload: []byte("p")})
 				if got := describe(a, err); got != c.answer {
@@ -97,7 +99,9 @@ func describe(a Accepted, err error) string {
 func TestMaybeAcceptedCarriesTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		n.verdict = func(*sealanev1.SubmitRequest, int) (bool, error) { return true, status.Error(codes.Unavailable, "gone") }
+		n.verdict = func(*sealanev1.SubmitRequest, int) (bool, error) {
+			return true, status.Error(codes.Unavailable, "gone")
+		}
 		cl := &Client{delivery: n, options: Options{RetryFor: time.Minute}.withDefaults()}
 		begun := time.Now()
 		_, err := cl.Submit(t.Context(), Message{Destination: "d"})

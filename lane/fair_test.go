@@ -312,6 +312,38 @@ func TestFairGoesOn(t *testing.T) {
 	}
 }
 
+// TestFairLeaving: whoever leaves in the middle of a turn passes it on to the next in line, with the rest of the namespace's turn.
+func TestFairLeaving(t *testing.T) {
+	f := NewFair(10)
+	for _, l := range []struct {
+		ns string
+		id ID
+	}{{"a", 1}, {"b", 2}, {"b", 3}, {"c", 4}, {"d", 5}} {
+		f.Activate(l.ns, l.id, 1)
+	}
+	var got []string
+	next := func(cost int64, more bool) {
+		t.Helper()
+		id, budget, _ := f.Next()
+		got = append(got, fmt.Sprintf("%d:%d", id, budget))
+		f.Served(id, cost, more)
+		checkFair(t, f)
+	}
+	next(10, false) // 1 leaves, and a with it
+	next(4, true)   // 2 is cut short
+	f.Deactivate(2) // 3 goes on with the rest of b's turn
+	next(6, true)
+	next(3, true)   // 4 is cut short
+	f.Deactivate(4) // c leaves with its only lane; d is next
+	next(10, true)
+	next(4, true) // 3 goes on with what was left of its own turn
+	next(6, true) // and, after it, with b's
+	next(10, true)
+	if s := fmt.Sprint(got); s != "[1:10 2:10 3:6 4:10 5:10 3:4 3:6 5:10]" {
+		t.Errorf("visits %s", s)
+	}
+}
+
 // TestFairDebts: what was overspent is paid back in turns, an absurd cost only as far as debts go, and leaving forgives it.
 func TestFairDebts(t *testing.T) {
 	f := NewFair(10)

@@ -9,5 +9,5 @@
 // Invariants it keeps (REQUIREMENTS.md D): 31, a retry time is the same on every replica and its delay stays under the cap for every count up
 // to the integer maximum; 32, retries stay within the budget. Golden vectors in testdata pin the arithmetic.
 //
-// Where to start. outcome.go has the vocabulary, retry.go the arithmetic, uncertainty.go the rules about UNKNOWN.
+// Where to start. outcome.go has the vocabulary and table C.7, retry.go the arithmetic of waits, uncertainty.go the rules about UNKNOWN.
 package policy

@@ -166,8 +166,8 @@ func rawSubmitOperation() map[string]any {
 			header("traceparent", "W3C trace context that is passed on with every attempt."),
 		},
 		"responses": map[string]any{
-			"200":     answer("Durable, and Sealane is responsible for it.", "v1SubmitResponse"),
-			"default": answer("An error.", "rpcStatus"),
+			"200":     answer("Durable, and Sealane is responsible for it.", "SubmitResponse"),
+			"default": answer("An error.", "Status"),
 		},
 	}
 }

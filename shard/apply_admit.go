@@ -96,7 +96,7 @@ func (t *tx) admitNow(c *Admit, ref Ref, g *Generation, d *Destination, circuit 
 		DuplicateSafe: g.Work == WorkUncertainRetry && d.Uncertainty.ReceiverDedupWindow > 0,
 	}
 	if a.Trial {
-		if err := t.circuitEvent(l, g.Target, lane.EventTrialStarted, 0); err != nil {
+		if err := t.circuitEvent(l, g.Target, lane.EventTrialStarted, a.Deadline); err != nil {
 			return Result{}, err
 		}
 	}

@@ -202,8 +202,8 @@ func (t *tx) resolveRetry(c *ControlStep, ref Ref, g *Generation, a *Attempt) (R
 		res.Rejected = ErrTooLate.with("deadline", "passed")
 	case l.Gate == lane.GateClosed:
 		res.Rejected = ErrLaneClosed.with("destination", "%s slot %d", l.Destination, l.Slot)
-	case g.Attempts >= d.Retry.MaxAttempts:
-		res.Rejected = ErrBudgetUsed.with("max_attempts", "%d of %d are used", g.Attempts, d.Retry.MaxAttempts)
+	case g.budgetUsed() >= d.Retry.MaxAttempts:
+		res.Rejected = ErrBudgetUsed.with("max_attempts", "%d of %d are used", g.budgetUsed(), d.Retry.MaxAttempts)
 	}
 	if res.Rejected != nil {
 		return res, nil

@@ -5,40 +5,43 @@ import (
 	"github.com/sealane/sealane/policy"
 )
 
-// circuitOutcome is what one settled attempt does to its target's circuit (C.7). Only the half-open trial's own outcome moves a
-// circuit that is not closed: answers to requests sent before it opened say nothing about now. An explicit throttle always counts.
+// circuitOutcome is what one settled attempt does to its target's circuit (C.7), if it is about the circuit as it is now (lane.Heeds): slow
+// answers to requests from before an outage neither close nor open it. An explicit throttle always counts.
 func (t *tx) circuitOutcome(l *LaneRecord, target TargetID, a *Attempt, o *Outcome) error {
-	_, effect := policy.EffectOf(o.SideEffect, o.Disposition)
 	rec, err := l.targetRecord(target)
 	if err != nil {
 		return err
 	}
-	c := &rec.Circuit
-	// A trial admitted before the circuit last changed belongs to an earlier half-open time: it was given up as overdue.
-	trialOpen := a.Trial && c.Phase == lane.CircuitHalfOpen && c.TrialInFlight && a.AdmittedAt >= rec.ChangedAt
-	if c.Phase != lane.CircuitClosed && !trialOpen && effect != policy.CircuitThrottle {
+	ev, ok := circuitEventOf(o)
+	if !ok {
+		// Says nothing about the target; but a trial that ends so has ended.
+		ev = lane.EventTrialAbandoned
+	}
+	if !rec.Circuit.Heeds(ev, a.Trial, a.AdmittedAt, rec.ChangedAt) {
 		return nil
 	}
-	if effect == policy.CircuitFailure || effect == policy.CircuitThrottle {
+	if ev == lane.EventFailure || ev == lane.EventThrottle {
 		rec.LastError, rec.LastDetail = o.Evidence.ErrorClass, o.Evidence.Detail
 		if rec.LastError == "" {
 			rec.LastError = o.Evidence.Rule
 		}
 	}
-	switch effect {
+	return t.circuitEvent(l, target, ev, t.throttleUntil(o))
+}
+
+// circuitEventOf is table C.7 from an outcome to an event; ok is false for an outcome that says nothing about the target.
+func circuitEventOf(o *Outcome) (ev lane.CircuitEvent, ok bool) {
+	switch _, effect := policy.EffectOf(o.SideEffect, o.Disposition); effect {
 	case policy.CircuitSuccess:
-		return t.circuitEvent(l, target, lane.EventSuccess, 0)
+		return lane.EventSuccess, true
 	case policy.CircuitAnswered:
-		return t.circuitEvent(l, target, lane.EventAnswered, 0)
+		return lane.EventAnswered, true
 	case policy.CircuitFailure:
-		return t.circuitEvent(l, target, lane.EventFailure, 0)
+		return lane.EventFailure, true
 	case policy.CircuitThrottle:
-		return t.circuitEvent(l, target, lane.EventThrottle, t.throttleUntil(o))
+		return lane.EventThrottle, true
 	}
-	if trialOpen {
-		return t.circuitEvent(l, target, lane.EventTrialAbandoned, 0)
-	}
-	return nil
+	return 0, false
 }
 
 func (t *tx) throttleUntil(o *Outcome) policy.Time {

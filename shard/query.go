@@ -145,7 +145,8 @@ func ScanLanes(r Reader, from LaneID, limit int) ([]LaneRecord, error) {
 	return lanes, err
 }
 
-// ScanLaneNames returns up to limit lanes of a namespace in the order of their destinations, after the lane named; destination "" starts.
+// ScanLaneNames returns up to limit lanes of a namespace in the order of their destinations (shorter names first, then by bytes) and slots,
+// after the lane named; destination "" starts.
 // It serves listings that must page by name.
 func ScanLaneNames(r Reader, namespace, destination string, slot uint32, limit int) ([]LaneRecord, error) {
 	prefix := newKey(keyLaneByName).text(namespace)

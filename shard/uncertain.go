@@ -30,7 +30,7 @@ func (t *tx) uncertainAgain(ref Ref, g *Generation, a *Attempt, d *Destination) 
 	}
 	dec := policy.AfterUnknown(d.Uncertainty, d.Retry, policy.UnknownInput{
 		Now: t.now, FirstAdmittedAt: g.FirstAdmittedAt, Deadline: g.Deadline, Timeout: d.Timeout, RetriesUsed: g.UncertainRetries,
-		Attempts: uint64(g.Attempts), Ordered: g.Ordered,
+		Attempts: uint64(g.budgetUsed()), Ordered: g.Ordered,
 		Key: policy.JitterKey{Message: ref.ID.Local(), Generation: uint64(g.Number), Attempt: uint64(a.Number)},
 	})
 	switch dec.Action {
@@ -54,6 +54,10 @@ func (t *tx) uncertainAgain(ref Ref, g *Generation, a *Attempt, d *Destination) 
 	}
 	return t.settleState(g)
 }
+
+// budgetUsed is what of max_attempts is gone: settlements that count, and attempts nobody knows the outcome of. Lane-level settlements keep their
+// numbers for the audit but use up nothing (R178).
+func (g *Generation) budgetUsed() uint32 { return g.Counted + g.OpenUnknown }
 
 // uncertainExhausted applies when_exhausted: nothing more is tried while an attempt is UNKNOWN.
 func (t *tx) uncertainExhausted(ref Ref, g *Generation, a *Attempt, d *Destination, why string) error {

@@ -24,6 +24,8 @@ func (a *app) demoCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("demo: this binary: %w", err)
 			}
+			// A reader that goes away (`| head`) must not end this process before the node is stopped and everything is removed.
+			signal.Ignore(syscall.SIGPIPE)
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
 			_, plain := a.lookup("NO_COLOR")

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
 	"github.com/sealane/sealane/client"
 )
@@ -155,7 +157,12 @@ func TestServeSecondSignal(t *testing.T) {
 	s, sinkAddr := startSink(t)
 	p := startProcess(t, readyLine, serveArgs(filepath.Join(t.TempDir(), "node"), "--drain-timeout", "10m")...)
 	c := dialTest(t, p.grpc)
-	apply(t, c, "hanging", "http://"+sinkAddr+"/hang")
+	_, err := c.Destinations().ApplyDestination(t.Context(), &sealanev1.ApplyDestinationRequest{Destination: &sealanev1.Destination{
+		Name: "hanging", Adapter: &sealanev1.Destination_Http{Http: &sealanev1.HttpTarget{Url: "http://" + sinkAddr + "/hang", Timeout: durationpb.New(10 * time.Minute)}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := c.Submit(t.Context(), client.Message{Destination: "hanging"}); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +170,7 @@ func TestServeSecondSignal(t *testing.T) {
 	p.signal(t, syscall.SIGTERM)
 	// Calls are refused once it drains; only then is the next signal the second one.
 	poll(t, func() bool {
-		_, err := c.Submit(t.Context(), client.Message{Destination: "hanging", SubmitBy: time.Now().Add(time.Hour)})
+		_, err := c.Delivery().Submit(t.Context(), &sealanev1.SubmitRequest{Destination: "hanging"})
 		return err != nil
 	})
 	p.signal(t, syscall.SIGTERM)

@@ -148,6 +148,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`(settled after|\(in|, in|  age) +(\d+h)?(\d+m)?\d+(\.\d+)?(ms|s)\b`), "$1 SPAN"},
 	{regexp.MustCompile(`\d+(\.\d+)?(ms|s) ago`), "SPAN ago"},
 	{regexp.MustCompile(`\b\d+ bytes (written|of the request)`), "N bytes $1"},
+	{regexp.MustCompile(`net/http: .*`), "what the network library said"},
 	{regexp.MustCompile(`"bytes_written": "\d+"`), `"bytes_written": "N"`},
 	{regexp.MustCompile(`page-token \S+`), "page-token TOKEN"},
 	{regexp.MustCompile(`"next_page_token": "[^"]+"`), `"next_page_token": "TOKEN"`},

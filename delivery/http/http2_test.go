@@ -57,13 +57,11 @@ func TestFrameRows(t *testing.T) {
 		{"not frames", garbage, "HTTP_H3", lost, policy.MessageRetriable, classGarbled},
 	} {
 		for _, second := range []bool{false, true} {
+			name, script := c.name, []deliverytest.FrameStep{c.step}
+			if second {
+				name, script = c.name+", second request", []deliverytest.FrameStep{deliverytest.AnswerFrames(200), c.step}
+			}
 			for _, payload := range []string{"", "body"} {
-				name := c.name
-				script := []deliverytest.FrameStep{c.step}
-				if second {
-					name += ", second request"
-					script = []deliverytest.FrameStep{deliverytest.AnswerFrames(200), c.step}
-				}
 				t.Run(name+" "+payload, func(t *testing.T) {
 					r := deliverytest.NewFrameReceiver(t, false, script...)
 					target := openWith(t, Options{AllowLoopback: true, Roots: r.Roots()}, Spec{URL: r.URL()})

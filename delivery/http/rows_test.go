@@ -289,7 +289,8 @@ func TestGateRefuses(t *testing.T) {
 	asked := 0
 	o := conn.Send(t.Context(), message(), func() error { asked++; return errors.New("too late") })
 	conn.Release()
-	if o.SideEffect != policy.NotPublished || o.Disposition != policy.Fenced || o.Evidence.Rule != "HTTP_GATE" || o.Evidence.Statement != delivery.StatementBefore || o.Evidence.BytesWritten != 0 {
+	if o.SideEffect != policy.NotPublished || o.Disposition != policy.Fenced || o.Evidence.Rule != "HTTP_GATE" ||
+		o.Evidence.Statement != delivery.StatementBefore || o.Evidence.BytesWritten != 0 {
 		t.Errorf("got %+v", o)
 	}
 	if asked != 1 || len(r.Requests()) != 0 {

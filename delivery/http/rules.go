@@ -176,6 +176,14 @@ func classifyStreamLost(code uint32) delivery.Outcome {
 	return o
 }
 
+// classifyUnasked is for an answer that is not certain to be this request's.
+func classifyUnasked(status int) delivery.Outcome {
+	o := outcome(ruleLost, classGarbled)
+	o.Evidence.Status = status
+	o.Evidence.Detail = "the peer spoke before it was asked, so its answer proves nothing"
+	return o
+}
+
 // classifyLost is for bytes that were written and an answer that did not come: UNKNOWN. The class is for people and statistics.
 func classifyLost(ctx context.Context, err error, informational bool) delivery.Outcome {
 	r := ruleLost

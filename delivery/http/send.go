@@ -77,6 +77,11 @@ func (h *hand) failed(ctx context.Context, err error, s *sending) delivery.Outco
 // answered reads the head of an answer. The head decides.
 func (h *hand) answered(resp *http.Response, s *sending) delivery.Outcome {
 	status := resp.StatusCode
+	if h.wire.unasked.Load() {
+		h.broken = true // it may have begun before the request did: then it answers something else
+		h.cc.Close()
+		return classifyUnasked(status)
+	}
 	if status < 200 {
 		h.broken = true // 101 is final in HTTP/1 and takes the connection away; it says nothing about the message
 		h.cc.Close()

@@ -45,6 +45,10 @@ type conn struct {
 	reused bool
 }
 
+// lookAfter is how long a connection must have been idle for TryConn to look at its socket, which costs a system call. On one used more recently
+// the connection's own reader has noticed, or the look before the first byte will.
+const lookAfter = time.Second
+
 // hand is a connection in hand, for one attempt.
 type hand struct {
 	*conn
@@ -62,7 +66,9 @@ func (t *Target) TryConn() (delivery.Conn, bool) {
 	for len(t.idle) > 0 {
 		c := t.idle[len(t.idle)-1]
 		t.idle = t.idle[:len(t.idle)-1]
-		if now.Sub(c.used) < IdleTime && now.Sub(c.born) < LifeTime && c.cc.Err() == nil && !c.wire.spoiled() && c.cc.Reserve() == nil {
+		idle := now.Sub(c.used)
+		good := idle < IdleTime && now.Sub(c.born) < LifeTime && c.cc.Err() == nil && (idle < lookAfter || !c.wire.spoiled())
+		if good && c.cc.Reserve() == nil {
 			c.reused = true
 			return &hand{conn: c}, true
 		}

@@ -45,7 +45,10 @@ func TestSpec(t *testing.T) {
 		{"pin form", Spec{URL: good.URL, TLSPin: "sha1/AAAA"}, []string{"tls.pin:"}},
 		{"pin length", Spec{URL: good.URL, TLSPin: "sha256/AAAA"}, []string{"tls.pin:"}},
 		{"own headers", Spec{URL: good.URL, Headers: []Header{{"host", "x"}, {"webhook-ID", "x"}, {"sealane-x", "x"}}}, []string{"Host", "Webhook-Id", "Sealane-X"}},
-		{"framing", Spec{URL: good.URL, Headers: []Header{{"Transfer-Encoding", "chunked"}, {"content-length", "3"}, {"connection", "close"}}}, []string{"Transfer-Encoding", "Content-Length", "Connection"}},
+		{
+			"framing", Spec{URL: good.URL, Headers: []Header{{"Transfer-Encoding", "chunked"}, {"content-length", "3"}, {"connection", "close"}}},
+			[]string{"Transfer-Encoding", "Content-Length", "Connection"},
+		},
 		{"header name", Spec{URL: good.URL, Headers: []Header{{"a b", "x"}}}, []string{`headers: "a b"`}},
 		{"header value", Spec{URL: good.URL, Headers: []Header{{"Authorization", "hunter2\r\nX: y"}}}, []string{"headers: \"Authorization\""}},
 		{"secrets", Spec{URL: good.URL, Secrets: make([]SecretRef, 3)}, []string{"at most 2", "exactly one"}},

@@ -127,7 +127,7 @@ func TestUnaskedAnswer(t *testing.T) {
 	if err := r.WriteAll("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the answer does not arrive", func() bool { return conn.(*hand).wire.spoiled() || conn.(*hand).cc.Err() != nil })
+	eventually(t, "the answer does not arrive", conn.(*hand).wire.unasked.Load) // read by net/http, so that the socket is quiet again
 	o := conn.Send(t.Context(), message(), openGate)
 	conn.Release()
 	if !is(o, "HTTP_H1", policy.NotPublished, policy.LaneUnavailable, classIdleClosed) || len(r.Requests()) != 1 {
@@ -324,5 +324,20 @@ func TestFirstWriteRefusedByKernel(t *testing.T) {
 	conn.Release()
 	if !is(o, "HTTP_H1", policy.NotPublished, policy.LaneUnavailable, classIdleClosed) || o.Evidence.Statement != delivery.StatementBefore {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestLookAtLongIdle: after a second of idleness TryConn looks at the socket itself and does not rely on the connection's reader.
+func TestLookAtLongIdle(t *testing.T) {
+	c := newClock()
+	r := deliverytest.NewReceiver(t, deliverytest.Answer("200 OK"))
+	target := openWith(t, Options{AllowLoopback: true, Now: c.now}, Spec{URL: r.URL()})
+	send(t, target, message(), 5*time.Second)
+	w := target.idle[0].wire
+	c.add(lookAfter)
+	r.CloseConns()
+	eventually(t, "the close does not arrive", w.spoiled)
+	if _, ok := target.TryConn(); ok || target.Stats().Open != 0 {
+		t.Errorf("handed out: %+v", target.Stats())
 	}
 }

@@ -22,6 +22,7 @@ type wire struct {
 	// lastStream is the smallest last stream id of a GOAWAY, or noStream.
 	lastStream atomic.Uint32
 	ended      atomic.Bool     // reading came to an end or failed
+	unasked    atomic.Bool     // HTTP/1: the peer said something while no request had begun
 	syscall    syscall.RawConn // nil where the platform has none
 	peek       peeker
 }
@@ -47,6 +48,9 @@ func (w *wire) Close() error { return w.raw.Close() }
 // spoiled tells whether an idle connection can carry no further request: its peer closed or reset it, or said something unasked.
 // Over HTTP/2 a peer may speak at any time.
 func (w *wire) spoiled() bool {
+	if w.unasked.Load() {
+		return true // net/http could take it for the answer to the next request
+	}
 	if w.syscall == nil {
 		return false
 	}
@@ -93,7 +97,7 @@ type sending struct {
 
 // begin passes the gate, once. An error means that the request must not be written.
 func (s *sending) begin(w *wire) error {
-	if s.reused && w.spoiled() {
+	if w.unasked.Load() || s.reused && w.spoiled() {
 		s.phase.CompareAndSwap(waiting, barred)
 		return errSpoiled
 	}
@@ -181,8 +185,11 @@ func (w *wire) Read(p []byte) (int, error) {
 	}
 	s := w.current.Load()
 	if !w.h2 {
-		if s != nil && s.phase.Load() == begun {
+		switch {
+		case s != nil && s.phase.Load() == begun:
 			s.hear(p[:n])
+		case n > 0:
+			w.unasked.Store(true)
 		}
 		return n, err
 	}

@@ -25,6 +25,30 @@ func (s *stub) Write(p []byte) (int, error) {
 	return s.got.Write(p)
 }
 
+func (s *stub) Read(p []byte) (int, error) { return copy(p, "HTTP/1.1 200 OK\r\n\r\n"), nil }
+
+// TestSpokenBeforeAsked: bytes that were read before a request began spoil the connection for it, and bytes after that do not.
+func TestSpokenBeforeAsked(t *testing.T) {
+	p := make([]byte, 64)
+	for name, before := range map[string]bool{"before": true, "after": false} {
+		under := &stub{}
+		w := newWire(under, under, false)
+		armed(w, openGate)
+		if before {
+			if _, err := w.Read(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := w.Write([]byte("request"))
+		if before != errors.Is(err, errSpoiled) || before != (under.got.Len() == 0) {
+			t.Errorf("%s: %v, wrote %q", name, err, under.got.String())
+		}
+		if _, err := w.Read(p); err != nil || w.unasked.Load() != before {
+			t.Errorf("%s: %v, unasked %v", name, err, w.unasked.Load())
+		}
+	}
+}
+
 func armed(w *wire, gate func() error) *sending {
 	s := &sending{gate: gate, now: time.Now, body: bytes.NewReader(nil)}
 	w.current.Store(s)
