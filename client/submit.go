@@ -155,13 +155,18 @@ func (v *verdicts) take(err error) (done bool, answer error) {
 	return true, v.giveUp()
 }
 
-// lost notes a try that ended without a verdict.
+// lost notes a try that ended without a verdict. That the time ran out says less than what an earlier try was told, so that is kept.
 func (v *verdicts) lost(err error) {
 	v.tries++
 	v.maybe = true
-	v.last = err
-	if e, ok := AsError(err); ok {
+	e, ok := AsError(err)
+	ranOut := ok && e.Reason == "" && (e.Code == codes.DeadlineExceeded || e.Code == codes.Canceled)
+	switch {
+	case ranOut && v.last != nil:
+	case ok:
 		v.last = e
+	default:
+		v.last = err
 	}
 }
 

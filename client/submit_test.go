@@ -125,6 +125,25 @@ func TestMaybeAcceptedCarriesTheKey(t *testing.T) {
 	})
 }
 
+// That the time ran out does not hide what the node said before.
+func TestMaybeAcceptedKeepsTheTellingError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.verdict = func(_ *sealanev1.SubmitRequest, nth int) (bool, error) {
+			if nth == 1 {
+				return false, refusal(codes.Unavailable, "MAYBE_ACCEPTED", maybe, "")
+			}
+			return false, status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+		}
+		cl := &Client{delivery: n, options: Options{RetryFor: time.Second}.withDefaults()}
+		var open *MaybeAcceptedError
+		_, err := cl.Submit(t.Context(), Message{Destination: "d"})
+		if e, ok := AsError(err); !errors.As(err, &open) || !ok || e.Reason != "MAYBE_ACCEPTED" || open.Tries < 2 {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestSubmitOfAnEndedContextSendsNothing(t *testing.T) {
 	n := newNode()
 	cl := &Client{delivery: n, options: Options{}.withDefaults()}

@@ -69,7 +69,7 @@ func newGateway(n *Node, s *services, d *doors) (http.Handler, error) {
 	})
 
 	protection := http.NewCrossOriginProtection()
-	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.fail(w, r, ErrCrossOrigin) }))
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.unread(w, r, ErrCrossOrigin) }))
 	return g.around(protection.Handler(mux)), nil
 }
 
@@ -146,11 +146,17 @@ func (g *gateway) restError(_ context.Context, _ *runtime.ServeMux, _ runtime.Ma
 	if st.Code() != codes.InvalidArgument {
 		cause = fmt.Errorf("%s", st.Message())
 	}
-	if strings.HasPrefix(r.URL.Path, "/v1/messages") && r.Method == http.MethodPost {
-		g.answerError(w, r, submitStatus(cause, true)) // it was not even read: certainly not accepted
+	g.unread(w, r, cause)
+}
+
+// unread answers a call that did not reach its service: if it was a submit, it was certainly not accepted.
+func (g *gateway) unread(w http.ResponseWriter, r *http.Request, err error) {
+	submits := r.URL.Path == "/v1/messages" || r.URL.Path == "/v1/messages:batch" || isRawSubmit(r.URL.Path)
+	if submits && r.Method == http.MethodPost {
+		g.answerError(w, r, submitStatus(err, true))
 		return
 	}
-	g.answerError(w, r, statusOf(cause))
+	g.fail(w, r, err)
 }
 
 // routingError answers where no call has this path, or not with this method.

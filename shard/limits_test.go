@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -194,7 +195,7 @@ func TestShape(t *testing.T) {
 			t.Errorf("%T over the limit of %s: %v", c.over, c.field, rej)
 			continue
 		}
-		if c.limit > 0 && !strings.Contains(rej.Detail, itoa(c.limit)) {
+		if c.limit > 0 && !strings.Contains(rej.Detail, strconv.Itoa(c.limit)) {
 			t.Errorf("the refusal does not name the limit %d: %s", c.limit, rej.Detail)
 		}
 		if n := trial.State.Len() - before.Len(); n > 2 { // the clock, and whose state it is
@@ -206,14 +207,6 @@ func TestShape(t *testing.T) {
 			t.Errorf("%T at the limit of %s is refused: %v", c.at, c.field, results[0].Rejected)
 		}
 	}
-}
-
-func itoa(n int) string {
-	var b []byte
-	for ; n > 0; n /= 10 {
-		b = append([]byte{byte('0' + n%10)}, b...)
-	}
-	return string(b)
 }
 
 // TestWindowBounds: deliver_at and expire_at, to the nanosecond (R168).

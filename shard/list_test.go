@@ -136,7 +136,9 @@ func TestListDeadLetters(t *testing.T) {
 		want += l.Counts.Terminal[shard.StateDeadLettered-shard.StateDelivered] + l.Counts.Terminal[shard.StateExpired-shard.StateDelivered]
 	}
 	list := func(limit int, keep func(shard.ListItem) bool) []shard.ListItem {
-		return pages(t, limit, func(cursor []byte) ([]shard.ListItem, []byte, error) { return shard.ListDeadLetters(s.State, cursor, limit, keep) })
+		return pages(t, limit, func(cursor []byte) ([]shard.ListItem, []byte, error) {
+			return shard.ListDeadLetters(s.State, cursor, limit, keep)
+		})
 	}
 	whole := list(1000, nil)
 	if uint64(len(whole)) != want || want < 10 {

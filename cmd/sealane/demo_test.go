@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -51,6 +52,37 @@ func TestDemo(t *testing.T) {
 	if t.Failed() {
 		t.Log(out.String())
 	}
+}
+
+// An interrupted demo ends its node and leaves nothing behind.
+func TestDemoInterrupted(t *testing.T) {
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &trigger{word: "2. Retried", fire: cancel}
+	err = demo.Run(ctx, demo.Options{Binary: binary, Env: append(withoutOurs(os.Environ()), asBinary), Out: out, Parent: parent})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("got %v", err)
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// trigger calls a function when a word is written.
+type trigger struct {
+	word string
+	fire func()
+}
+
+func (w *trigger) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), w.word) {
+		w.fire()
+	}
+	return len(b), nil
 }
 
 // A node that cannot start ends the demo with its reason.

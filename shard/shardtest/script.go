@@ -95,8 +95,13 @@ func (s *Script) run(d *datadriven.TestData) (string, error) {
 
 // batch puts several commands, one a line, into one entry.
 func (s *Script) batch(d *datadriven.TestData) (string, error) {
+	return s.Batch(strings.Split(strings.TrimSpace(d.Input), "\n")...)
+}
+
+// Batch puts several lines, each a command, into one entry.
+func (s *Script) Batch(lines ...string) (string, error) {
 	var cmds []shard.Command
-	for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+	for _, line := range lines {
 		cmd, rest, err := datadriven.ParseLine(line)
 		if err != nil {
 			return "", err

@@ -56,7 +56,7 @@ type sent struct {
 }
 
 // Run tells the story. It returns ErrAudit if the end does not balance, and another error if a step failed. Nothing is left running; the
-// temporary directory is kept only on error, and the error names it.
+// temporary directory is kept only after a failure, and the error names it; an interrupted run keeps nothing.
 func Run(ctx context.Context, o Options) (err error) {
 	dir, err := os.MkdirTemp(o.Parent, "sealane-demo-")
 	if err != nil {
@@ -65,11 +65,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	d := &demo{out: &narrator{w: o.Out, bold: o.Bold}, dir: dir}
 	defer func() {
 		err = errors.Join(err, d.close())
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			err = errors.Join(fmt.Errorf("demo: interrupted: %w", ctx.Err()), os.RemoveAll(dir))
+		case err != nil:
 			err = fmt.Errorf("%w (see %s)", err, dir)
-			return
+		default:
+			err = os.RemoveAll(dir)
 		}
-		err = os.RemoveAll(dir)
 	}()
 	if d.receiver, err = startReceiver(filepath.Join(dir, "received.jsonl")); err != nil {
 		return err
