@@ -78,7 +78,7 @@ fuzz: ## thirty seconds of each fuzz target
 
 .PHONY: nightly
 nightly: check race fuzz ## what takes longer: race, fuzzing, two hundred kills
-	SEALANE_KILLS=200 $(GO) test -count=1 -timeout 90m -run TestKillAudit -v ./test/robustness
+	SEALANE_TEST_KILLS=200 $(GO) test -count=1 -timeout 90m -run TestKillAudit -v ./test/robustness
 
 .PHONY: bench
 bench: build ## measure one node beside a bare Go POST loop, and print a table

@@ -92,10 +92,10 @@ func TestIsolation(t *testing.T) {
 	for name, url := range map[string]string{"hanging": hanging, "denied": unauthorised, "refused": refused, "overdue": slow, "healthy": fine} {
 		n.apply(t, webhook(name, url))
 	}
-	backlog := scale(t, "SEALANE_OVERDUE", 20_000)
+	backlog := scale(t, "SEALANE_TEST_OVERDUE", 20_000)
 	soon := time.Now().Add(3 * time.Second)
 	n.fill(t, "overdue", backlog, soon)
-	n.fill(t, "denied", scale(t, "SEALANE_DENIED", 10_000), time.Time{})
+	n.fill(t, "denied", scale(t, "SEALANE_TEST_DENIED", 10_000), time.Time{})
 	n.fill(t, "hanging", 2000, time.Time{})
 	n.fill(t, "refused", 2000, time.Time{})
 	const count = 500

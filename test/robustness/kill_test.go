@@ -16,26 +16,26 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// kills is how often the node is killed: a few in every run, SEALANE_KILLS in nightly.
+// kills is how often the node is killed: a few in every run, SEALANE_TEST_KILLS in nightly.
 func kills(t *testing.T) int {
 	t.Helper()
-	v := os.Getenv("SEALANE_KILLS")
+	v := os.Getenv("SEALANE_TEST_KILLS")
 	if v == "" {
 		return 12
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 || n > 10_000 {
-		t.Fatalf("SEALANE_KILLS=%q, want 1 to 10000", v)
+		t.Fatalf("SEALANE_TEST_KILLS=%q, want 1 to 10000", v)
 	}
 	return n
 }
 
 func seed(t *testing.T) uint64 {
 	t.Helper()
-	if v := os.Getenv("SEALANE_SEED"); v != "" {
+	if v := os.Getenv("SEALANE_TEST_SEED"); v != "" {
 		n, err := strconv.ParseUint(v, 10, 64)
 		if err != nil {
-			t.Fatalf("SEALANE_SEED=%q is not a number", v)
+			t.Fatalf("SEALANE_TEST_SEED=%q is not a number", v)
 		}
 		return n
 	}
@@ -56,7 +56,7 @@ func build(t *testing.T) string {
 // receiver saw has its admission, nothing is lost, no duplicate is unexplained (issue: "Kill -9 two hundred times").
 func TestKillAudit(t *testing.T) {
 	n, s := kills(t), seed(t)
-	t.Logf("repeat with: SEALANE_KILLS=%d SEALANE_SEED=%d go test -count=1 -run TestKillAudit -v ./test/robustness", n, s)
+	t.Logf("repeat with: SEALANE_TEST_KILLS=%d SEALANE_TEST_SEED=%d go test -count=1 -run TestKillAudit -v ./test/robustness", n, s)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n)*10*time.Second+2*time.Minute)
 	defer cancel()
 	receiver, err := StartReceiver(s)
