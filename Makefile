@@ -10,6 +10,9 @@ export PATH := $(TOOLS):$(PATH)
 
 BUF_VERSION := v1.75.0
 STATICCHECK_VERSION := v0.8.2
+PROTOBUF_VERSION := v1.36.12
+GRPC_PLUGIN_VERSION := v1.6.2
+GATEWAY_VERSION := v2.33.0
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X github.com/sealane/sealane/server.Version=$(VERSION)
 
@@ -34,7 +37,7 @@ race: ## the tests of the concurrent packages under the race detector
 	$(GO) test -race -timeout 20m ./storage/... ./replication/... ./shard/... ./delivery/... ./server/... ./sink/...
 
 .PHONY: check
-check: verify-format verify-vet verify-lint verify-proto test ## all that CI runs
+check: verify-format verify-vet verify-lint verify-proto verify-generated test ## all that CI runs
 
 .PHONY: verify-format
 verify-format: ## is the code formatted? (fix: make fix-format)
@@ -63,7 +66,14 @@ proto: $(TOOLS)/buf proto-plugins ## generate api/gen from api/proto
 
 .PHONY: proto-plugins
 proto-plugins:
-	GOBIN=$(TOOLS) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2
+	GOBIN=$(TOOLS) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOBUF_VERSION)
+	GOBIN=$(TOOLS) $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(GRPC_PLUGIN_VERSION)
+	GOBIN=$(TOOLS) $(GO) install github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway@$(GATEWAY_VERSION)
+	GOBIN=$(TOOLS) $(GO) install github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-openapiv2@$(GATEWAY_VERSION)
+
+.PHONY: verify-generated
+verify-generated: proto ## is api/gen what the protos generate? (fix: make proto)
+	@if [ -n "$$(git status --porcelain api/gen)" ]; then echo "api/gen differs from the protos:"; git status --short api/gen; exit 1; fi
 
 $(TOOLS)/buf:
 	GOBIN=$(TOOLS) $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)

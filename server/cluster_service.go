@@ -26,7 +26,7 @@ func (s *clusterService) GetCluster(context.Context, *sealanev1.GetClusterReques
 	for _, r := range n.replicas {
 		sh, err := s.shard(r)
 		if err != nil {
-			return nil, statusOf(err).Err()
+			return nil, answered(err)
 		}
 		if r.leading() {
 			leading++

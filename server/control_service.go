@@ -43,11 +43,11 @@ type step struct {
 func (s *controlService) CreateOperation(ctx context.Context, m *sealanev1.CreateOperationRequest) (*sealanev1.CreateOperationResponse, error) {
 	op, err := s.plan(ctx, m)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	out, err := s.carryOut(ctx, op)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	return &sealanev1.CreateOperationResponse{Operation: out}, nil
 }
@@ -267,17 +267,17 @@ func setParameters(out *sealanev1.Operation, m *sealanev1.CreateOperationRequest
 
 // GetOperation needs operations to be registered.
 func (s *controlService) GetOperation(context.Context, *sealanev1.GetOperationRequest) (*sealanev1.GetOperationResponse, error) {
-	return nil, statusOf(notRegistered()).Err()
+	return nil, answered(notRegistered())
 }
 
 // ListOperations needs operations to be registered.
 func (s *controlService) ListOperations(context.Context, *sealanev1.ListOperationsRequest) (*sealanev1.ListOperationsResponse, error) {
-	return nil, statusOf(notRegistered()).Err()
+	return nil, answered(notRegistered())
 }
 
 // WatchOperation needs operations to be registered.
 func (s *controlService) WatchOperation(*sealanev1.WatchOperationRequest, sealanev1.ControlService_WatchOperationServer) error {
-	return statusOf(notRegistered()).Err()
+	return answered(notRegistered())
 }
 
 func notRegistered() error {
@@ -286,5 +286,5 @@ func notRegistered() error {
 
 // Preflight comes with replay.
 func (s *controlService) Preflight(context.Context, *sealanev1.PreflightRequest) (*sealanev1.PreflightResponse, error) {
-	return nil, statusOf(fmt.Errorf("%w: preflight; an uncertain attempt's safe actions are in ListUncertainAttempts", ErrUnimplemented)).Err()
+	return nil, answered(fmt.Errorf("%w: preflight; an uncertain attempt's safe actions are in ListUncertainAttempts", ErrUnimplemented))
 }

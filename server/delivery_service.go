@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -95,8 +96,11 @@ func (s *deliveryService) Submit(ctx context.Context, m *sealanev1.SubmitRequest
 	}
 	res, err := r.do(ctx, replication.Client, cmd)
 	s.n.metrics.submitted(res, err)
-	answer, st := submitAnswer(r, res, err)
-	return answer, st.Err()
+	out, st := submitAnswer(r, res, err)
+	if st != nil {
+		return nil, &answer{cmp.Or(err, res.Err()), st}
+	}
+	return out, nil
 }
 
 // submitAnswer is the answer of one submit: exactly one of the two is not nil (the nil status stands for OK).
@@ -137,13 +141,13 @@ func (s *deliveryService) SubmitBatch(ctx context.Context, b *sealanev1.SubmitBa
 		s.n.metrics.submits[resultInvalid].Add(float64(max(len(b.GetMessages()), 1)))
 		return nil, submitStatus(err, true).Err()
 	}
-	type answer struct {
+	type verdict struct {
 		i   int
 		r   *replica
 		res shard.Result
 		err error
 	}
-	answers := make(chan answer, len(b.Messages)) // room for all: a callback never blocks
+	answers := make(chan verdict, len(b.Messages)) // room for all: a callback never blocks
 	out := &sealanev1.SubmitBatchResponse{Results: make([]*sealanev1.SubmitResult, len(b.Messages))}
 	namespace, trace := namespaceOf(ctx), traceOf(ctx)
 	waiting := 0
@@ -154,7 +158,7 @@ func (s *deliveryService) SubmitBatch(ctx context.Context, b *sealanev1.SubmitBa
 			out.Results[i] = submitResult(nil, submitStatus(err, true))
 			continue
 		}
-		err = r.submitAsync(cmd, func(res shard.Result, err error) { answers <- answer{i, r, res, err} })
+		err = r.submitAsync(cmd, func(res shard.Result, err error) { answers <- verdict{i, r, res, err} })
 		if err != nil {
 			s.n.metrics.submitted(shard.Result{}, err)
 			out.Results[i] = submitResult(submitAnswer(r, shard.Result{}, err))
@@ -205,19 +209,19 @@ func submitResult(ok *sealanev1.SubmitResponse, st *status.Status) *sealanev1.Su
 func (s *deliveryService) Cancel(ctx context.Context, m *sealanev1.CancelRequest) (*sealanev1.CancelResponse, error) {
 	id, r, err := s.find(ctx, m.GetId())
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	var c checker
 	c.text("reason", m.GetReason())
 	if err := c.err(); err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	res, err := r.do(ctx, replication.Client, &shard.Cancel{ID: id, Generation: m.GetGeneration(), Reason: m.GetReason()})
 	if err == nil {
 		err = res.Err()
 	}
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	return &sealanev1.CancelResponse{
 		MessageId: id.String(), Generation: res.Ref.Generation, State: sealanev1.GenerationState_Value(res.State),
@@ -229,7 +233,7 @@ func (s *deliveryService) Cancel(ctx context.Context, m *sealanev1.CancelRequest
 func (s *deliveryService) Reschedule(ctx context.Context, m *sealanev1.RescheduleRequest) (*sealanev1.RescheduleResponse, error) {
 	id, r, err := s.find(ctx, m.GetId())
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	var c checker
 	cmd := &shard.Reschedule{ID: id, Generation: m.GetGeneration(), RequestID: m.GetRequestId()}
@@ -237,14 +241,14 @@ func (s *deliveryService) Reschedule(ctx context.Context, m *sealanev1.Reschedul
 	cmd.ExpireAt = c.time("expire_at", m.GetExpireAt(), true)
 	c.key("request_id", cmd.RequestID)
 	if err := c.err(); err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	res, err := r.do(ctx, replication.Client, cmd)
 	if err == nil {
 		err = res.Err()
 	}
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	return &sealanev1.RescheduleResponse{
 		MessageId: id.String(), Generation: res.Ref.Generation, Position: positionText(r.shard, res.Index), Deduplicated: res.Deduplicated,

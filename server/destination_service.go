@@ -19,11 +19,11 @@ type destinationService struct {
 func (s *destinationService) ApplyDestination(ctx context.Context, m *sealanev1.ApplyDestinationRequest) (*sealanev1.ApplyDestinationResponse, error) {
 	spec, err := s.spec(m)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	v, changed, err := s.n.applyDestination(ctx, namespaceOf(ctx), spec)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	return &sealanev1.ApplyDestinationResponse{
 		Name: v.Spec.Name, Version: uint32(v.Version), Unchanged: !changed, CreatedAt: timestamp(v.CreatedAt),
@@ -59,11 +59,11 @@ func (s *destinationService) GetDestination(ctx context.Context, m *sealanev1.Ge
 	var c checker
 	c.destination("name", m.GetName())
 	if err := c.err(); err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	v, err := s.read(namespaceOf(ctx), m.GetName(), uint64(m.GetVersion()))
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	return &sealanev1.GetDestinationResponse{Destination: destinationOf(&v)}, nil
 }
@@ -83,15 +83,15 @@ func (s *destinationService) read(namespace, name string, version uint64) (catal
 func (s *destinationService) ListDestinations(ctx context.Context, m *sealanev1.ListDestinationsRequest) (*sealanev1.ListDestinationsResponse, error) {
 	limit, err := pageSize(m.GetPageSize())
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	after, err := parsePageToken(listDestinations, filtersOf(m), m.GetPageToken())
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	page, err := catalog.List(s.n.control.state, namespaceOf(ctx), string(after), limit+1)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	out := &sealanev1.ListDestinationsResponse{}
 	if len(page) > limit {
@@ -113,7 +113,7 @@ func (s *destinationService) DeleteDestination(ctx context.Context, m *sealanev1
 		err = s.n.deleteDestination(ctx, namespaceOf(ctx), m.GetName())
 	}
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	return &sealanev1.DeleteDestinationResponse{}, nil
 }

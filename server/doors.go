@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -51,6 +52,7 @@ func openDoors(n *Node) (*doors, error) {
 	}
 	d.http = &http.Server{
 		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what it reports is about clients
 	}
 	d.serving.Go(func() {
 		if err := d.grpc.Serve(d.grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {

@@ -1,10 +1,15 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -29,12 +34,11 @@ type gateway struct {
 	services *services
 	doors    *doors
 	rest     *runtime.ServeMux
-	guard    *guard
 }
 
 // newGateway joins everything that HTTP serves. REST calls go to the service implementations directly, without a connection between.
 func newGateway(n *Node, s *services, d *doors) (http.Handler, error) {
-	g := &gateway{n: n, services: s, doors: d, guard: &guard{log: n.log, metrics: n.metrics}}
+	g := &gateway{n: n, services: s, doors: d}
 	g.rest = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &jsonCodec{runtime.JSONPb{MarshalOptions: marshalJSON}}),
 		runtime.WithErrorHandler(g.restError), runtime.WithRoutingErrorHandler(g.routingError), runtime.WithIncomingHeaderMatcher(restHeader),
@@ -79,17 +83,43 @@ func (g *gateway) around(next http.Handler) http.Handler {
 		body := &limitedBody{ReadCloser: r.Body, left: g.bodyLimit(r), limit: g.bodyLimit(r)}
 		r.Body = body
 		expandDurations(r)
+		out := &recorder{ResponseWriter: w, code: http.StatusOK}
 		defer func() {
 			p := recover()
 			if p == http.ErrAbortHandler { // the documented way to cut a connection
 				panic(p)
 			}
 			if p != nil {
-				g.fail(w, r, g.guard.done("http", "panic", p, nil))
+				g.log(r, http.StatusInternalServerError, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+				g.fail(out, r, errors.New("a handler panicked"))
 			}
+			g.n.metrics.calls.WithLabelValues("http", cmp.Or(r.Pattern, "none"), strconv.Itoa(out.code)).Inc()
 		}()
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(out, r)
 	})
+}
+
+// recorder remembers the status of an answer for the metrics.
+type recorder struct {
+	http.ResponseWriter
+	code int
+}
+
+func (r *recorder) WriteHeader(code int) {
+	r.code = code
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets watches flush.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// log writes what an operator must see about a call: what is the node's fault.
+func (g *gateway) log(r *http.Request, code int, err error) {
+	level := slog.LevelDebug
+	if code == http.StatusInternalServerError {
+		level = slog.LevelError
+	}
+	g.n.log.Log(r.Context(), level, "a call failed", "door", "http", "call", r.Pattern, "code", code, "error", err)
 }
 
 // bodyLimit is the largest body that a request can have: base64 makes a payload a third longer, and a batch may be as large as over gRPC.
@@ -127,14 +157,14 @@ func static(contentType string, body []byte) http.HandlerFunc {
 
 // fail answers with an error made here.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
-	g.answerError(w, r, statusOf(err))
+	g.answerError(w, r, answered(err))
 }
 
 // restError answers with a service's error, or with one that the gateway made while it read the request.
 func (g *gateway) restError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
 	st := status.Convert(err)
 	if reasonOf(st) != "" {
-		g.answerError(w, r, st)
+		g.answerError(w, r, err)
 		return
 	}
 	cause := fmt.Errorf("%w: %s", ErrInvalidRequest, st.Message())
@@ -153,7 +183,7 @@ func (g *gateway) restError(_ context.Context, _ *runtime.ServeMux, _ runtime.Ma
 func (g *gateway) unread(w http.ResponseWriter, r *http.Request, err error) {
 	submits := r.URL.Path == "/v1/messages" || r.URL.Path == "/v1/messages:batch" || isRawSubmit(r.URL.Path)
 	if submits && r.Method == http.MethodPost {
-		g.answerError(w, r, submitStatus(err, true))
+		g.answerError(w, r, &answer{err, submitStatus(err, true)})
 		return
 	}
 	g.fail(w, r, err)
@@ -166,7 +196,7 @@ func (g *gateway) routingError(_ context.Context, _ *runtime.ServeMux, _ runtime
 		if full, err := st.WithDetails(&errdetails.ErrorInfo{Reason: reasonMethod, Domain: errorDomain}); err == nil {
 			st = full
 		}
-		g.writeStatus(w, r, st, code)
+		writeStatus(w, st, code)
 		return
 	}
 	g.fail(w, r, fmt.Errorf("%w: %s", ErrNoRoute, clipped(r.URL.Path)))
@@ -182,16 +212,17 @@ func reasonOf(st *status.Status) string {
 }
 
 // answerError writes google.rpc.Status JSON. What is too large has HTTP's own status for it.
-func (g *gateway) answerError(w http.ResponseWriter, r *http.Request, st *status.Status) {
+func (g *gateway) answerError(w http.ResponseWriter, r *http.Request, err error) {
+	st := status.Convert(err)
 	code := runtime.HTTPStatusFromCode(st.Code())
 	if reasonOf(st) == "TOO_LARGE" {
 		code = http.StatusRequestEntityTooLarge
 	}
-	g.writeStatus(w, r, st, code)
+	g.log(r, code, err)
+	writeStatus(w, st, code)
 }
 
-func (g *gateway) writeStatus(w http.ResponseWriter, r *http.Request, st *status.Status, code int) {
-	g.guard.log.Debug("a call was refused", "door", "http", "method", r.Method, "code", st.Code().String(), "error", st.Message())
+func writeStatus(w http.ResponseWriter, st *status.Status, code int) {
 	body, err := marshalJSON.Marshal(st.Proto())
 	if err != nil {
 		http.Error(w, st.Message(), code)

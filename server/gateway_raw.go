@@ -29,7 +29,7 @@ func (g *gateway) submitRaw(w http.ResponseWriter, r *http.Request) {
 	m, err := g.rawRequest(r)
 	if err != nil {
 		g.n.metrics.submits[resultInvalid].Inc()
-		g.answerError(w, r, submitStatus(err, true))
+		g.answerError(w, r, &answer{err, submitStatus(err, true)})
 		return
 	}
 	ctx := r.Context()

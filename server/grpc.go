@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -89,7 +90,7 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 func (g *guard) done(door, method string, panicked any, err error) error {
 	if panicked != nil {
 		g.log.Error("a call panicked", "door", door, "method", method, "panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
-		err = statusOf(fmt.Errorf("a handler panicked")).Err()
+		err = answered(errors.New("a handler panicked"))
 	}
 	code := status.Code(err)
 	g.metrics.calls.WithLabelValues(door, method, code.String()).Inc()

@@ -16,16 +16,16 @@ import (
 func (s *queryService) ListLanes(ctx context.Context, m *sealanev1.ListLanesRequest) (*sealanev1.ListLanesResponse, error) {
 	l, fresh, err := s.laneRequest(ctx, m)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	replicas, err := s.n.replicasOf(l.namespace, m.GetDestination())
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	out := &sealanev1.ListLanesResponse{}
 	vs, reads, pending, err := s.n.views(ctx, replicas, fresh)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	defer closeViews(vs)
 	out.Reads = reads
@@ -33,7 +33,7 @@ func (s *queryService) ListLanes(ctx context.Context, m *sealanev1.ListLanesRequ
 		return out, nil
 	}
 	if out.Lanes, err = l.page(ctx, vs); err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	if l.next != nil {
 		out.NextPageToken = pageToken(listLanes, filtersOf(m), l.next.bytes())

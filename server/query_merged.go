@@ -95,12 +95,12 @@ func (s *queryService) ListDeadLetters(ctx context.Context, m *sealanev1.ListDea
 	f := &filter{namespace: namespaceOf(ctx), destination: m.GetDestination(), errorClass: m.GetErrorClass()}
 	limit, cursor, fresh, err := s.deadLetterRequest(m, f)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	out := &sealanev1.ListDeadLettersResponse{}
 	vs, reads, pending, err := s.viewsOf(ctx, f, fresh)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	defer closeViews(vs)
 	out.Reads = reads
@@ -110,14 +110,14 @@ func (s *queryService) ListDeadLetters(ctx context.Context, m *sealanev1.ListDea
 	parts := make([]part, len(vs))
 	for i, v := range vs {
 		if parts[i], err = deadLetterPart(v, f, cursor, limit); err != nil {
-			return nil, statusOf(err).Err()
+			return nil, answered(err)
 		}
 	}
 	rows, next := merged(parts, limit, descending)
 	for _, row := range rows {
 		mv, err := shard.GetMessage(row.v.state, row.ref.ID, false)
 		if err != nil {
-			return nil, statusOf(err).Err()
+			return nil, answered(err)
 		}
 		if g := generationNumber(mv, row.ref.Generation); g != nil && g.DeadLetter != nil {
 			out.DeadLetters = append(out.DeadLetters, deadLetterOf(mv.Message, g, g.DeadLetter, row.v.r.shard, false))
@@ -229,12 +229,12 @@ func (s *queryService) ListUncertainAttempts(ctx context.Context, m *sealanev1.L
 	f := &filter{namespace: namespaceOf(ctx), destination: m.GetDestination()}
 	limit, cursor, fresh, err := s.uncertainRequest(m, f)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	out := &sealanev1.ListUncertainAttemptsResponse{}
 	vs, reads, pending, err := s.viewsOf(ctx, f, fresh)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	defer closeViews(vs)
 	out.Reads = reads
@@ -244,14 +244,14 @@ func (s *queryService) ListUncertainAttempts(ctx context.Context, m *sealanev1.L
 	parts := make([]part, len(vs))
 	for i, v := range vs {
 		if parts[i], err = uncertainPart(v, f, cursor, limit); err != nil {
-			return nil, statusOf(err).Err()
+			return nil, answered(err)
 		}
 	}
 	rows, next := merged(parts, limit, ascending)
 	for _, row := range rows {
 		u, err := uncertainRow(row)
 		if err != nil {
-			return nil, statusOf(err).Err()
+			return nil, answered(err)
 		}
 		if u != nil {
 			out.UncertainAttempts = append(out.UncertainAttempts, u)

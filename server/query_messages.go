@@ -62,11 +62,11 @@ type messageLister struct {
 func (s *queryService) ListMessages(ctx context.Context, m *sealanev1.ListMessagesRequest) (*sealanev1.ListMessagesResponse, error) {
 	l, place, f, err := s.messageLister(ctx, m)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	replicas, err := s.n.replicasOf(l.namespace, m.GetDestination())
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	out := &sealanev1.ListMessagesResponse{}
 	for _, r := range replicas {
@@ -78,7 +78,7 @@ func (s *queryService) ListMessages(ctx context.Context, m *sealanev1.ListMessag
 		}
 		vs, reads, pending, err := s.n.views(ctx, []*replica{r}, f)
 		if err != nil {
-			return nil, statusOf(err).Err()
+			return nil, answered(err)
 		}
 		out.Reads = append(out.Reads, reads...)
 		if pending {
@@ -87,7 +87,7 @@ func (s *queryService) ListMessages(ctx context.Context, m *sealanev1.ListMessag
 		err = l.fill(vs[0], place)
 		closeViews(vs)
 		if err != nil {
-			return nil, statusOf(err).Err()
+			return nil, answered(err)
 		}
 		if l.next != nil {
 			out.NextPageToken = pageToken(listMessages, filtersOf(m), l.next.bytes())

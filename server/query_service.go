@@ -42,7 +42,7 @@ func (s *queryService) GetMessage(ctx context.Context, m *sealanev1.GetMessageRe
 		return s.n.single(r, m.GetConsistency(), m.GetPosition(), m.GetWait())
 	})
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	defer v.close()
 	out := &sealanev1.GetMessageResponse{Read: v.read}
@@ -51,7 +51,7 @@ func (s *queryService) GetMessage(ctx context.Context, m *sealanev1.GetMessageRe
 	}
 	out.Message, err = readMessage(v, namespaceOf(ctx), id, m.GetIncludePayload())
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	return out, nil
 }
@@ -84,7 +84,7 @@ func (s *queryService) GetDeadLetter(ctx context.Context, m *sealanev1.GetDeadLe
 		return s.n.single(r, m.GetConsistency(), m.GetPosition(), m.GetWait())
 	})
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	defer v.close()
 	out := &sealanev1.GetDeadLetterResponse{Read: v.read}
@@ -92,7 +92,7 @@ func (s *queryService) GetDeadLetter(ctx context.Context, m *sealanev1.GetDeadLe
 		return out, nil
 	}
 	if out.DeadLetter, err = readDeadLetter(v, namespaceOf(ctx), id, m.GetGeneration()); err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	return out, nil
 }
@@ -122,17 +122,17 @@ func (s *queryService) GetLane(ctx context.Context, m *sealanev1.GetLaneRequest)
 		c.bad("slot", "is %d, want 0 to %d", m.GetSlot(), MaxShards-1)
 	}
 	if err := c.err(); err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	namespace := namespaceOf(ctx)
 	r := s.n.replicaOfSlot(namespace, m.GetDestination(), m.GetSlot())
 	f, err := s.n.single(r, m.GetConsistency(), m.GetPosition(), m.GetWait())
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	v, pending, err := s.n.view(ctx, r, f)
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	defer v.close()
 	out := &sealanev1.GetLaneResponse{Read: v.read}
@@ -150,7 +150,7 @@ func (s *queryService) GetLane(ctx context.Context, m *sealanev1.GetLaneRequest)
 		out.Lane, err = laneOf(ctx, v, &rec)
 	}
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	return out, nil
 }
@@ -159,27 +159,27 @@ func (s *queryService) GetLane(ctx context.Context, m *sealanev1.GetLaneRequest)
 func (s *queryService) WaitPosition(ctx context.Context, m *sealanev1.WaitPositionRequest) (*sealanev1.WaitPositionResponse, error) {
 	f, err := s.n.freshnessOf(sealanev1.Consistency_position, "position", []string{m.GetPosition()}, m.GetWait())
 	if err != nil {
-		return nil, statusOf(err).Err()
+		return nil, answered(err)
 	}
 	for number := range f.positions {
 		r, err := s.n.replicaAt(number)
 		if err != nil {
-			return nil, statusOf(fieldError("position", err)).Err()
+			return nil, answered(fieldError("position", err))
 		}
 		v, _, err := s.n.view(ctx, r, f)
 		if err != nil {
-			return nil, statusOf(err).Err()
+			return nil, answered(err)
 		}
 		v.close()
 		return &sealanev1.WaitPositionResponse{Read: v.read}, nil
 	}
-	return nil, statusOf(invalid("position", "is required")).Err()
+	return nil, answered(invalid("position", "is required"))
 }
 
 // WatchMessage sends a message now and after each change, until its current generation is terminal.
 func (s *queryService) WatchMessage(m *sealanev1.WatchMessageRequest, stream sealanev1.QueryService_WatchMessageServer) error {
 	if err := s.watch(stream.Context(), m, stream.Send); err != nil {
-		return statusOf(err).Err()
+		return answered(err)
 	}
 	return nil
 }

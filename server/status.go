@@ -115,6 +115,22 @@ var rejectionTexts = map[shard.Reason]string{
 	shard.ErrInvalidArgument.Reason:     "a field is out of its limits",
 }
 
+// answer is an error on its way out: the status that the client gets, and the cause that only the node's log gets.
+type answer struct {
+	cause error
+	st    *status.Status
+}
+
+func (a *answer) Error() string { return a.cause.Error() }
+
+func (a *answer) Unwrap() error { return a.cause }
+
+// GRPCStatus is what both doors send.
+func (a *answer) GRPCStatus() *status.Status { return a.st }
+
+// answered is what a service returns for an error.
+func answered(err error) error { return &answer{err, statusOf(err)} }
+
 // statusOf turns an error into what a client gets: code, text, ErrorInfo with the stable reason, and the fields concerned.
 func statusOf(err error) *status.Status {
 	if st, ok := status.FromError(err); ok {

@@ -77,7 +77,7 @@ func (st *submitStream) enter(ctx context.Context) error {
 		switch {
 		case st.stopped:
 			st.mu.Unlock()
-			return statusOf(ErrDraining).Err()
+			return answered(ErrDraining)
 		case st.inFlight < maxStreamInFlight:
 			st.inFlight++
 			st.mu.Unlock()
@@ -164,7 +164,7 @@ func (st *submitStream) send(ctx context.Context, stream sealanev1.DeliveryServi
 			st.stop()
 			draining = nil
 		case <-ctx.Done():
-			return statusOf(ctx.Err()).Err()
+			return answered(ctx.Err())
 		}
 	}
 }
@@ -198,9 +198,9 @@ func (st *submitStream) stop() {
 func endOf(ended error) error {
 	switch {
 	case ended == nil:
-		return statusOf(ErrDraining).Err()
+		return answered(ErrDraining)
 	case errors.Is(ended, io.EOF):
 		return nil
 	}
-	return statusOf(ended).Err()
+	return answered(ended)
 }
