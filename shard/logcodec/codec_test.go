@@ -194,8 +194,16 @@ func generators() map[string]func(t *rapid.T) shard.Command {
 			}
 			return &c
 		},
-		"cancel":     func(t *rapid.T) shard.Command { c := rapid.Make[shard.Cancel]().Draw(t, "command"); c.ID = drawID(t); return &c },
-		"reschedule": func(t *rapid.T) shard.Command { c := rapid.Make[shard.Reschedule]().Draw(t, "command"); c.ID = drawID(t); return &c },
+		"cancel": func(t *rapid.T) shard.Command {
+			c := rapid.Make[shard.Cancel]().Draw(t, "command")
+			c.ID = drawID(t)
+			return &c
+		},
+		"reschedule": func(t *rapid.T) shard.Command {
+			c := rapid.Make[shard.Reschedule]().Draw(t, "command")
+			c.ID = drawID(t)
+			return &c
+		},
 		"install": func(t *rapid.T) shard.Command {
 			c := rapid.Make[shard.InstallDestination]().Draw(t, "command")
 			d := &c.Destination
@@ -210,7 +218,11 @@ func generators() map[string]func(t *rapid.T) shard.Command {
 			}
 			return &c
 		},
-		"admit": func(t *rapid.T) shard.Command { c := rapid.Make[shard.Admit]().Draw(t, "command"); c.ID = drawID(t); return &c },
+		"admit": func(t *rapid.T) shard.Command {
+			c := rapid.Make[shard.Admit]().Draw(t, "command")
+			c.ID = drawID(t)
+			return &c
+		},
 		"outcome": func(t *rapid.T) shard.Command {
 			c := rapid.Make[shard.RecordOutcome]().Draw(t, "command")
 			c.ID = drawID(t)
@@ -224,7 +236,11 @@ func generators() map[string]func(t *rapid.T) shard.Command {
 			c.SideEffect %= 4
 			return &c
 		},
-		"expire": func(t *rapid.T) shard.Command { c := rapid.Make[shard.Expire]().Draw(t, "command"); c.ID = drawID(t); return &c },
+		"expire": func(t *rapid.T) shard.Command {
+			c := rapid.Make[shard.Expire]().Draw(t, "command")
+			c.ID = drawID(t)
+			return &c
+		},
 		"event": func(t *rapid.T) shard.Command {
 			c := rapid.Make[shard.LaneEvent]().Draw(t, "command")
 			c.Event %= 4
