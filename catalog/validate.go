@@ -119,6 +119,7 @@ func (v *validator) lane(l LaneLimits, shards uint32) {
 	v.check(l.Spread >= 1 && l.Spread <= min(shards, MaxSpread), "lane.spread", fmt.Sprintf("must be from 1 to the number of shards, %d", min(shards, MaxSpread)))
 	v.check(l.MaxPending >= 1 && l.MaxPending <= MaxPending, "lane.max_pending", fmt.Sprintf("must be from 1 to %d", MaxPending))
 	v.check(l.MaxPendingBytes >= 1, "lane.max_pending_bytes", "must be at least 1")
+	v.check(l.MaxBytesInFlight >= 1, "lane.max_bytes_in_flight", "must be at least 1")
 	v.check(l.MaxInFlight >= l.Spread, "lane.max_in_flight", "must be at least lane.spread, it is split over the slots")
 	v.check(l.RatePerSecond == 0 || l.RatePerSecond >= l.Spread, "lane.rate_per_second", "must be 0 or at least lane.spread")
 }

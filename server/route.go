@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/sealane/sealane/catalog"
-	"github.com/sealane/sealane/policy"
 	"github.com/sealane/sealane/shard"
 )
 
@@ -40,16 +38,6 @@ func (n *Node) replicaAt(number uint16) (*replica, error) {
 // replicaOfSlot is the shard that holds a slot of a destination.
 func (n *Node) replicaOfSlot(namespace, destination string, slot uint32) *replica {
 	return n.replicas[catalog.ShardOf(namespace, destination, slot, n.cluster.Shards)]
-}
-
-// now is this node's wall clock, for message ids and answers. What decides anything is stamped by the proposer instead.
-func (n *Node) now() policy.Time { return policy.Time(time.Now().UnixNano()) }
-
-// newID makes a message id for a shard.
-func (n *Node) newID(number uint16) shard.MessageID {
-	var random [10]byte
-	n.random.read(random[:])
-	return shard.NewMessageID(n.cluster.Incarnation, number, time.Now().UnixMilli(), random)
 }
 
 // randomPool draws from the system's generator in blocks: one system call for many ids.

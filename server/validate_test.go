@@ -37,65 +37,71 @@ func attributes(n int) map[string]string {
 	return m
 }
 
+// shapeLimit is the payload limit of those rows.
+const shapeLimit = 100
+
+// shapes are the rows of TestSubmitShape; the error names field, empty means accepted.
+var shapes = []struct {
+	name   string
+	change func(*sealanev1.SubmitRequest)
+	field  string
+}{
+	{"plain", func(*sealanev1.SubmitRequest) {}, ""},
+	{"no destination", func(m *sealanev1.SubmitRequest) { m.Destination = "" }, "destination"},
+	{"upper case", func(m *sealanev1.SubmitRequest) { m.Destination = "Billing" }, "destination"},
+	{"longest name", func(m *sealanev1.SubmitRequest) { m.Destination = strings.Repeat("a", 63) }, ""},
+	{"longer name", func(m *sealanev1.SubmitRequest) { m.Destination = strings.Repeat("a", 64) }, "destination"},
+	{"path in name", func(m *sealanev1.SubmitRequest) { m.Destination = "../x" }, "destination"},
+	{"empty payload", func(m *sealanev1.SubmitRequest) { m.Payload = nil }, ""},
+	{"payload at the limit", func(m *sealanev1.SubmitRequest) { m.Payload = make([]byte, shapeLimit) }, ""},
+	{"payload over it", func(m *sealanev1.SubmitRequest) { m.Payload = make([]byte, shapeLimit+1) }, "payload"},
+	{"key at the limit", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = strings.Repeat("k", 255) }, ""},
+	{"key over it", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = strings.Repeat("k", 256) }, "idempotency_key"},
+	{"key with emoji", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = "größe 🚚" }, ""},
+	{"key with a line end", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = "a\r\nX: y" }, "idempotency_key"},
+	{"key with NUL", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = "a\x00" }, "idempotency_key"},
+	{"key that is not UTF-8", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = "\xff" }, "idempotency_key"},
+	{"ordering key over the limit", func(m *sealanev1.SubmitRequest) { m.OrderingKey = strings.Repeat("k", 256) }, "ordering_key"},
+	{"ordering key with DEL", func(m *sealanev1.SubmitRequest) { m.OrderingKey = "a\x7f" }, "ordering_key"},
+	{"media type", func(m *sealanev1.SubmitRequest) { m.ContentType = "application/json; charset=utf-8" }, ""},
+	{"media type without a slash", func(m *sealanev1.SubmitRequest) { m.ContentType = "json" }, "content_type"},
+	{"media type with a line end", func(m *sealanev1.SubmitRequest) { m.ContentType = "text/plain\r\nX: y" }, "content_type"},
+	{"media type with bad parameters", func(m *sealanev1.SubmitRequest) { m.ContentType = "text/plain; =" }, "content_type"},
+	{"media type too long", func(m *sealanev1.SubmitRequest) { m.ContentType = "a/" + strings.Repeat("b", 254) }, "content_type"},
+	{"64 attributes", func(m *sealanev1.SubmitRequest) { m.Attributes = attributes(64) }, ""},
+	{"65 attributes", func(m *sealanev1.SubmitRequest) { m.Attributes = attributes(65) }, "attributes"},
+	{"8 KiB of attributes", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"a": strings.Repeat("v", 8<<10-1)} }, ""},
+	{"more than that", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"a": strings.Repeat("v", 8<<10)} }, "attributes"},
+	{"attribute in upper case", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"Tenant": "x"} }, "attributes.Tenant"},
+	{"attribute with a line end", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"a": "x\r\nY: z"} }, "attributes.a"},
+	{"attribute with a tab", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"a": "x\ty"} }, "attributes.a"},
+	{"attribute without a name", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"": "x"} }, "attributes."},
+	{"reserved by prefix", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"sealane-attempt": "1"} }, "attributes.sealane-attempt"},
+	{"reserved by the scheme", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"webhook-id": "1"} }, "attributes.webhook-id"},
+	{"reserved by name", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"idempotency-key": "1"} }, "attributes.idempotency-key"},
+	{"traceparent", func(m *sealanev1.SubmitRequest) { m.Traceparent = goodTrace }, ""},
+	{"later version of it", func(m *sealanev1.SubmitRequest) { m.Traceparent = "01" + goodTrace[2:] + "-more" }, ""},
+	{"version 00 with more", func(m *sealanev1.SubmitRequest) { m.Traceparent = goodTrace + "-more" }, "traceparent"},
+	{"version ff", func(m *sealanev1.SubmitRequest) { m.Traceparent = "ff" + goodTrace[2:] }, "traceparent"},
+	{"upper-case hex", func(m *sealanev1.SubmitRequest) { m.Traceparent = strings.ToUpper(goodTrace) }, "traceparent"},
+	{"zero trace", func(m *sealanev1.SubmitRequest) {
+		m.Traceparent = "00-" + strings.Repeat("0", 32) + goodTrace[35:]
+	}, "traceparent"},
+	{"traceparent cut short", func(m *sealanev1.SubmitRequest) { m.Traceparent = goodTrace[:54] }, "traceparent"},
+	{"deliver_at in the past", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Seconds: 1} }, ""},
+	{"deliver_at at the epoch", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{} }, ""},
+	{"deliver_at before it", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Seconds: -1} }, "deliver_at"},
+	{"deliver_at in the year 9999", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Seconds: 253402300799} }, "deliver_at"},
+	{"deliver_at beyond nanoseconds", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Seconds: maxTimestamp} }, "deliver_at"},
+	{"bad nanoseconds", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Nanos: -1} }, "deliver_at"},
+	{"expire_at at the epoch is not no limit", func(m *sealanev1.SubmitRequest) { m.ExpireAt = &timestamppb.Timestamp{} }, "expire_at"},
+	{"submit_by at the epoch is not no limit", func(m *sealanev1.SubmitRequest) { m.SubmitBy = &timestamppb.Timestamp{} }, "submit_by"},
+}
+
 // Each limit of a submit, at it and one beyond; the error names the field (R150, DESIGN 12).
 func TestSubmitShape(t *testing.T) {
-	const limit = 100
-	for _, c := range []struct {
-		name   string
-		change func(*sealanev1.SubmitRequest)
-		field  string // empty: accepted
-	}{
-		{"plain", func(*sealanev1.SubmitRequest) {}, ""},
-		{"no destination", func(m *sealanev1.SubmitRequest) { m.Destination = "" }, "destination"},
-		{"upper case", func(m *sealanev1.SubmitRequest) { m.Destination = "Billing" }, "destination"},
-		{"longest name", func(m *sealanev1.SubmitRequest) { m.Destination = strings.Repeat("a", 63) }, ""},
-		{"longer name", func(m *sealanev1.SubmitRequest) { m.Destination = strings.Repeat("a", 64) }, "destination"},
-		{"path in name", func(m *sealanev1.SubmitRequest) { m.Destination = "../x" }, "destination"},
-		{"empty payload", func(m *sealanev1.SubmitRequest) { m.Payload = nil }, ""},
-		{"payload at the limit", func(m *sealanev1.SubmitRequest) { m.Payload = make([]byte, limit) }, ""},
-		{"payload over it", func(m *sealanev1.SubmitRequest) { m.Payload = make([]byte, limit+1) }, "payload"},
-		{"key at the limit", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = strings.Repeat("k", 255) }, ""},
-		{"key over it", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = strings.Repeat("k", 256) }, "idempotency_key"},
-		{"key with emoji", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = "größe 🚚" }, ""},
-		{"key with a line end", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = "a\r\nX: y" }, "idempotency_key"},
-		{"key with NUL", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = "a\x00" }, "idempotency_key"},
-		{"key that is not UTF-8", func(m *sealanev1.SubmitRequest) { m.IdempotencyKey = "\xff" }, "idempotency_key"},
-		{"ordering key over the limit", func(m *sealanev1.SubmitRequest) { m.OrderingKey = strings.Repeat("k", 256) }, "ordering_key"},
-		{"ordering key with DEL", func(m *sealanev1.SubmitRequest) { m.OrderingKey = "a\x7f" }, "ordering_key"},
-		{"media type", func(m *sealanev1.SubmitRequest) { m.ContentType = "application/json; charset=utf-8" }, ""},
-		{"media type without a slash", func(m *sealanev1.SubmitRequest) { m.ContentType = "json" }, "content_type"},
-		{"media type with a line end", func(m *sealanev1.SubmitRequest) { m.ContentType = "text/plain\r\nX: y" }, "content_type"},
-		{"media type with bad parameters", func(m *sealanev1.SubmitRequest) { m.ContentType = "text/plain; =" }, "content_type"},
-		{"media type too long", func(m *sealanev1.SubmitRequest) { m.ContentType = "a/" + strings.Repeat("b", 254) }, "content_type"},
-		{"64 attributes", func(m *sealanev1.SubmitRequest) { m.Attributes = attributes(64) }, ""},
-		{"65 attributes", func(m *sealanev1.SubmitRequest) { m.Attributes = attributes(65) }, "attributes"},
-		{"8 KiB of attributes", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"a": strings.Repeat("v", 8<<10-1)} }, ""},
-		{"more than that", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"a": strings.Repeat("v", 8<<10)} }, "attributes"},
-		{"attribute in upper case", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"Tenant": "x"} }, "attributes.Tenant"},
-		{"attribute with a line end", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"a": "x\r\nY: z"} }, "attributes.a"},
-		{"attribute with a tab", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"a": "x\ty"} }, "attributes.a"},
-		{"attribute without a name", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"": "x"} }, "attributes."},
-		{"reserved by prefix", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"sealane-attempt": "1"} }, "attributes.sealane-attempt"},
-		{"reserved by the scheme", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"webhook-id": "1"} }, "attributes.webhook-id"},
-		{"reserved by name", func(m *sealanev1.SubmitRequest) { m.Attributes = map[string]string{"idempotency-key": "1"} }, "attributes.idempotency-key"},
-		{"traceparent", func(m *sealanev1.SubmitRequest) { m.Traceparent = goodTrace }, ""},
-		{"later version of it", func(m *sealanev1.SubmitRequest) { m.Traceparent = "01" + goodTrace[2:] + "-more" }, ""},
-		{"version 00 with more", func(m *sealanev1.SubmitRequest) { m.Traceparent = goodTrace + "-more" }, "traceparent"},
-		{"version ff", func(m *sealanev1.SubmitRequest) { m.Traceparent = "ff" + goodTrace[2:] }, "traceparent"},
-		{"upper-case hex", func(m *sealanev1.SubmitRequest) { m.Traceparent = strings.ToUpper(goodTrace) }, "traceparent"},
-		{"zero trace", func(m *sealanev1.SubmitRequest) {
-			m.Traceparent = "00-" + strings.Repeat("0", 32) + goodTrace[35:]
-		}, "traceparent"},
-		{"traceparent cut short", func(m *sealanev1.SubmitRequest) { m.Traceparent = goodTrace[:54] }, "traceparent"},
-		{"deliver_at in the past", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Seconds: 1} }, ""},
-		{"deliver_at at the epoch", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{} }, ""},
-		{"deliver_at before it", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Seconds: -1} }, "deliver_at"},
-		{"deliver_at in the year 9999", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Seconds: 253402300799} }, "deliver_at"},
-		{"deliver_at beyond nanoseconds", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Seconds: maxTimestamp} }, "deliver_at"},
-		{"bad nanoseconds", func(m *sealanev1.SubmitRequest) { m.DeliverAt = &timestamppb.Timestamp{Nanos: -1} }, "deliver_at"},
-		{"expire_at at the epoch is not no limit", func(m *sealanev1.SubmitRequest) { m.ExpireAt = &timestamppb.Timestamp{} }, "expire_at"},
-		{"submit_by at the epoch is not no limit", func(m *sealanev1.SubmitRequest) { m.SubmitBy = &timestamppb.Timestamp{} }, "submit_by"},
-	} {
+	const limit = shapeLimit
+	for _, c := range shapes {
 		t.Run(c.name, func(t *testing.T) {
 			m := &sealanev1.SubmitRequest{Destination: "billing", Payload: []byte("x")}
 			c.change(m)

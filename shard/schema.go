@@ -48,7 +48,6 @@ func (k keyBuilder) u32(v uint32) keyBuilder            { return binary.BigEndia
 func (k keyBuilder) u64(v uint64) keyBuilder            { return binary.BigEndian.AppendUint64(k, v) }
 func (k keyBuilder) time(t policy.Time) keyBuilder      { return k.u64(orderedTime(t)) }
 func (k keyBuilder) local(id LocalID) keyBuilder        { return append(k, id[:]...) }
-func (k keyBuilder) ref(r Ref) keyBuilder               { return k.local(r.ID.Local()).u32(r.Generation) }
 func (k keyBuilder) lane(l LaneID) keyBuilder           { return k.u32(uint32(l)) }
 func (k keyBuilder) target(t TargetID) keyBuilder       { return k.u32(uint32(t)) }
 func (k keyBuilder) state(s GenerationState) keyBuilder { return append(k, byte(s)) }

@@ -52,13 +52,7 @@ func (m *groupModel) attach(store *storage.Store) error {
 	return nil
 }
 
-// frozen copies what a crash now must keep.
-func (m *groupModel) frozen() expectation {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.frozenLocked()
-}
-
+// frozenLocked copies what a crash now must keep.
 func (m *groupModel) frozenLocked() expectation {
 	e := m.expectation
 	e.versions = append([][]uint64(nil), m.versions...)

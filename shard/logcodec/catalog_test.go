@@ -27,7 +27,7 @@ func catalogSamples() []catalog.Command {
 			},
 			Retry: d.Retry, Uncertainty: d.Uncertainty,
 			Probe:   &catalog.Probe{URL: "https://p/{webhook_id}", Found: []uint32{200, 204}, Absent: []uint32{404}, AbsentIsAuthoritative: true},
-			Lane:    catalog.LaneLimits{MaxInFlight: 1, RatePerSecond: 2, Spread: 3, MaxPending: 4, MaxPendingBytes: 5},
+			Lane:    catalog.LaneLimits{MaxInFlight: 1, RatePerSecond: 2, Spread: 3, MaxPending: 4, MaxPendingBytes: 5, MaxBytesInFlight: 6},
 			Circuit: d.Circuit, Retention: 6, IdempotencyWindow: 7, DeadLetter: catalog.DeadLetter{Retention: 8, Export: "archive"},
 		}},
 		&catalog.DeleteDestination{Namespace: "ns", Name: "billing"},

@@ -161,7 +161,8 @@ func logGroupsAreApart(t *testing.T, h *harness) {
 	check()
 	h.reopen()
 	check()
-	if h.log(2) != h.log(2) || h.State(2) != h.State(2) {
+	log, state := h.log(2), h.State(2)
+	if h.log(2) != log || h.State(2) != state {
 		t.Fatal("a group must have one log and one state")
 	}
 }

@@ -28,7 +28,6 @@ type Load struct {
 
 	next     atomic.Uint64
 	maybe    atomic.Uint64 // calls without a verdict, each repeated
-	refused  atomic.Uint64 // verdicts that were not acceptance
 	mu       sync.Mutex
 	accepted []Accepted
 	conflict []string // what must never be: two ids for one key
