@@ -14,8 +14,9 @@ import (
 )
 
 // maxStreamInFlight bounds the messages of one stream whose results the client has not been sent. At the bound the stream is read no
-// further, so that back-pressure reaches the client through flow control.
-const maxStreamInFlight = 4096
+// further, so that back-pressure reaches the client through flow control. It is what one shard's log can have under way (eight entries of 256
+// commands), so that a single stream can fill it.
+const maxStreamInFlight = 2048
 
 // SubmitStream submits continuously. Two goroutines per stream: one reads and proposes, the handler's own sends what is ready. A message
 // costs neither a goroutine nor a channel operation of its own.
