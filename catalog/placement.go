@@ -13,9 +13,10 @@ func ShardOf(namespace, destination string, slot, shards uint32) uint16 {
 		weight uint64
 		shard  uint32
 	}
+	name := hash(namespace, destination)
 	ranks := make([]rank, shards)
 	for i := range shards {
-		ranks[i] = rank{mix(hash(namespace, destination) ^ mix(uint64(i)+1)), i}
+		ranks[i] = rank{mix(name ^ mix(uint64(i)+1)), i}
 	}
 	if slot == 0 {
 		best := ranks[0]

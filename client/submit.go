@@ -181,7 +181,7 @@ func (v *verdicts) giveUp() error {
 
 func tooLarge(n int) *Error {
 	return &Error{
-		Code: codes.InvalidArgument, Reason: "PAYLOAD_TOO_LARGE", Field: "payload", Acceptance: sealanev1.Acceptance_NOT_ACCEPTED,
+		Code: codes.InvalidArgument, Reason: "TOO_LARGE", Field: "payload", Acceptance: sealanev1.Acceptance_NOT_ACCEPTED,
 		Message: fmt.Sprintf("payload has %d bytes; one call carries at most %d", n, maxMessageBytes),
 	}
 }

@@ -51,6 +51,13 @@ func (s *destinationService) spec(m *sealanev1.ApplyDestinationRequest) (catalog
 	for _, p := range spec.Validate(s.n.cluster.Shards) {
 		c.bad(p.Field, "%s", p.Reason)
 	}
+	// What nothing would act on is refused, not recorded: an operator who asks for an export must not believe that there is one.
+	if spec.Probe != nil {
+		c.bad("uncertainty.probe", "is not available in this version: nothing would act on it")
+	}
+	if spec.DeadLetter.Export != "" {
+		c.bad("dead_letter.export", "is not available in this version: nothing would act on it")
+	}
 	return spec, c.err()
 }
 

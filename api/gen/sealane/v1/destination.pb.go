@@ -548,19 +548,19 @@ func (*SecretReference_File) isSecretReference_Source() {}
 // When and how often to try again. A delay never exceeds max_backoff, and Retry-After is honoured up to it.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Attempts that count, the first included, 1 to 1 000. 0: 8.
+	// Attempts that count, the first included, 1 to 1 000 000. 0: 8.
 	MaxAttempts uint32 `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	// Delay before the second attempt, 0 s to max_backoff. Absent: 1 s. Zero stays zero.
 	InitialBackoff *durationpb.Duration `protobuf:"bytes,2,opt,name=initial_backoff,json=initialBackoff,proto3" json:"initial_backoff,omitempty"`
 	// Growth of the delay per attempt, 1 to 10. 0: 2.
 	Multiplier uint32 `protobuf:"varint,3,opt,name=multiplier,proto3" json:"multiplier,omitempty"`
-	// Longest delay, up to 7 days. Absent: 1 h.
+	// Longest delay, up to 30 days. Absent: 1 h.
 	MaxBackoff *durationpb.Duration `protobuf:"bytes,4,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
 	// Randomness of the delay. Unset: full; with a schedule: none.
 	Jitter Jitter_Value `protobuf:"varint,5,opt,name=jitter,proto3,enum=sealane.v1.Jitter_Value" json:"jitter,omitempty"`
-	// Explicit delays instead of the backoff: up to 64, each 0 s to 7 days. The last one repeats.
+	// Explicit delays instead of the backoff: up to 100, each 0 s to 30 days. The last one repeats.
 	Schedule []*durationpb.Duration `protobuf:"bytes,6,rep,name=schedule,proto3" json:"schedule,omitempty"`
-	// From the later of acceptance and deliver_at until the generation is EXPIRED, 1 s to 365 days. Absent: 72 h.
+	// From the later of acceptance and deliver_at until the generation is EXPIRED, more than 0 s to 366 days. Absent: 72 h.
 	Lifetime      *durationpb.Duration `protobuf:"bytes,7,opt,name=lifetime,proto3" json:"lifetime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -904,15 +904,15 @@ func (x *LaneLimits) GetMaxBytesInFlight() uint64 {
 // When a target's circuit opens and how it closes again.
 type CircuitPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Lane-level failures or unknowns in a row that open it, 1 to 1 000. 0: 5.
+	// Lane-level failures or unknowns in a row that open it, 1 to 10 000. 0: 5.
 	FailureThreshold uint32 `protobuf:"varint,1,opt,name=failure_threshold,json=failureThreshold,proto3" json:"failure_threshold,omitempty"`
-	// First open time, 1 s to max_open_for; doubles with each opening. Absent: 30 s.
+	// First open time, 10 ms to max_open_for; doubles with each opening. Absent: 30 s.
 	OpenFor *durationpb.Duration `protobuf:"bytes,2,opt,name=open_for,json=openFor,proto3" json:"open_for,omitempty"`
 	// Longest open time, up to 24 h. Absent: 10 min.
 	MaxOpenFor *durationpb.Duration `protobuf:"bytes,3,opt,name=max_open_for,json=maxOpenFor,proto3" json:"max_open_for,omitempty"`
 	// Half-open successes in a row that close it, 1 to 100. 0: 3.
 	HalfOpenSuccesses uint32 `protobuf:"varint,4,opt,name=half_open_successes,json=halfOpenSuccesses,proto3" json:"half_open_successes,omitempty"`
-	// When a half-open trial without an outcome counts as failed, 1 s to 10 min. Absent: 60 s.
+	// When a half-open trial without an outcome counts as failed, 1 s to 1 h, or the attempt's own timeout if that is later. Absent: 60 s.
 	TrialTimeout  *durationpb.Duration `protobuf:"bytes,5,opt,name=trial_timeout,json=trialTimeout,proto3" json:"trial_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
