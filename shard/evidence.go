@@ -15,7 +15,7 @@ const (
 // same outcome proposed twice. An UNKNOWN says nothing new.
 func (t *tx) lateOutcome(ref Ref, g *Generation, a *Attempt, o *Outcome) (Result, error) {
 	res := Result{Ref: ref, Attempt: a.Number, State: g.State, Deduplicated: true}
-	if o.SideEffect == policy.Unknown || o.SideEffect == a.SideEffect {
+	if o.SideEffect == policy.Unknown || o.SideEffect == a.SideEffect || *o == a.Outcome {
 		return res, nil
 	}
 	r := Resolution{SideEffect: o.SideEffect, Evidence: o.Evidence, Reason: "late outcome of the sending process"}

@@ -12,7 +12,6 @@ import (
 	"github.com/sealane/sealane/policy"
 	"github.com/sealane/sealane/shard"
 	"github.com/sealane/sealane/shard/shardtest"
-	"pgregory.net/rapid"
 )
 
 // Tests that each speak of one invariant (docs/invariants.md). TestModel, TestReplicasAgree and TestTransitions speak of many at once.
@@ -48,7 +47,7 @@ func TestClockNeverFallsBack(t *testing.T) {
 		s.Now = stamp
 		results, _, err := s.Apply(&shard.Tick{})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 		meta, err := shard.ReadMeta(s.State)
 		if err != nil || meta.Clock < last || results[0].At != meta.Clock {
@@ -63,19 +62,19 @@ func TestClockNeverFallsBack(t *testing.T) {
 
 // TestUnknownStays is invariant 18: no time, restart, leader or command but evidence moves an attempt out of UNKNOWN.
 func TestUnknownStays(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		traffic, s := shardtest.NewTraffic(drawn{t}), shardtest.NewShard()
-		for range rapid.IntRange(5, 25).Draw(t, "entries") {
+	histories(t, 100, func(t fataler, src shardtest.Source) {
+		traffic, s := shardtest.NewTraffic(src), shardtest.NewShard()
+		for range 5 + src.IntN(20) {
 			step(t, traffic, s)
 		}
 		before, err := shard.ScanUncertain(s.State, nil, 1000)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
-		for range rapid.IntRange(1, 25).Draw(t, "more") {
+		for range 1 + src.IntN(25) {
 			e, err := traffic.Next(s.State)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%v", err)
 			}
 			var kept []shard.Command
 			for _, c := range e.Commands {
@@ -117,7 +116,7 @@ func TestFirstOutcomeStays(t *testing.T) {
 			do(t, s, "outcome a rule=SECOND is="+second)
 			v, err := shard.GetMessage(s.State, s.ID("a"), false)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%v", err)
 			}
 			a := v.Generations[0].Attempts[0]
 			if a.Outcome.Evidence.Rule != "FIRST" || a.Owner.Node != "n1" || a.OutcomeIndex != 4 {
@@ -167,7 +166,7 @@ func TestDeadLetterIsImmutable(t *testing.T) {
 			step(t, traffic, s)
 			items, _, err := shard.ListDeadLetters(s.State, nil, 1000, nil)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%v", err)
 			}
 			for _, it := range items {
 				name := fmt.Sprint(it.Ref.ID, it.Ref.Generation)
@@ -177,7 +176,7 @@ func TestDeadLetterIsImmutable(t *testing.T) {
 				}
 				g, err := shard.GetGeneration(s.State, it.Ref)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("%v", err)
 				}
 				if g.OpenUnknown != rec.OpenUnknown || g.PossibleDuplicate != rec.PossibleDuplicate {
 					changed++ // the generation's books went on; the record did not
@@ -217,7 +216,7 @@ func TestSmallerIndexWins(t *testing.T) {
 				g := current(t, s)
 				first, err := shard.GetGeneration(s.State, shard.Ref{ID: s.ID("a"), Generation: 1})
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("%v", err)
 				}
 				if won != want || admitFirst != (first.Attempts == 1) || admitFirst != (g.State == shard.StateInFlight) {
 					t.Errorf("%q together=%v: accepted %v, want %v; state %s, %d attempts", lines, together, won, want, g.State, first.Attempts)
@@ -233,7 +232,7 @@ func race(t *testing.T, s *shardtest.Script, lines []string, together bool) (won
 	if together && !strings.HasPrefix(lines[0], "expire") && !strings.HasPrefix(lines[1], "expire") {
 		out, err := s.Batch(lines...)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 		for i, v := range strings.SplitN(out, "\n", 3)[:2] {
 			won[i] = strings.HasPrefix(v, "ok")
@@ -256,12 +255,12 @@ func TestOperationTakesEffectOnce(t *testing.T) {
 		t.Helper()
 		results, _, err := s.Apply(c)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 		return results[0]
 	}
 	if _, _, err := s.Apply(&shard.InstallDestination{Destination: shardtest.Destination("d")}, s.Submit("d", "x")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	pause := shard.ControlStep{OperationID: "op-1", Hash: [32]byte{1}, Action: shard.ActionPauseLane, Namespace: "default", Destination: "d"}
 	resume := shard.ControlStep{OperationID: "op-2", Hash: [32]byte{2}, Action: shard.ActionResumeLane, Namespace: "default", Destination: "d"}
@@ -354,14 +353,14 @@ func TestRetriesStayInBudget(t *testing.T) {
 
 // TestLanesAreIndependent is invariant 39: leaving out everything that one destination met changes nothing that another one met.
 func TestLanesAreIndependent(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		traffic, whole, part := shardtest.NewTraffic(drawn{t}), shardtest.NewShard(), shardtest.NewShard()
-		gone := rapid.SampledFrom([]string{"hold", "dedup", "twice", "brief"}).Draw(t, "gone")
+	histories(t, 100, func(t fataler, src shardtest.Source) {
+		traffic, whole, part := shardtest.NewTraffic(src), shardtest.NewShard(), shardtest.NewShard()
+		gone := []string{"hold", "dedup", "twice", "brief"}[src.IntN(4)]
 		operations := map[string]bool{}
-		for range rapid.IntRange(1, 40).Draw(t, "entries") {
+		for range 1 + src.IntN(40) {
 			e, err := traffic.Next(whole.State)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%v", err)
 			}
 			less := *e
 			less.Commands = nil
@@ -396,7 +395,7 @@ func aboutSeveral(c shard.Command, operations map[string]bool) bool {
 }
 
 // destinationOf says which destination a command is about. A message may be made by an earlier command of the same entry.
-func destinationOf(t *rapid.T, r shard.Reader, earlier []shard.Command, c shard.Command) string {
+func destinationOf(t fataler, r shard.Reader, earlier []shard.Command, c shard.Command) string {
 	t.Helper()
 	var id shard.MessageID
 	switch c := c.(type) {
@@ -424,7 +423,7 @@ func destinationOf(t *rapid.T, r shard.Reader, earlier []shard.Command, c shard.
 	}
 	v, err := shard.GetMessage(r, id, false)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	if v != nil {
 		return v.Message.Destination
@@ -437,11 +436,11 @@ func destinationOf(t *rapid.T, r shard.Reader, earlier []shard.Command, c shard.
 	return ""
 }
 
-func sameViews(t *rapid.T, whole, part shard.Reader, gone string) {
+func sameViews(t fataler, whole, part shard.Reader, gone string) {
 	t.Helper()
 	lanes, err := shard.ScanLanes(whole, 0, 100)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	for _, l := range lanes {
 		if l.Destination == gone {
@@ -449,7 +448,7 @@ func sameViews(t *rapid.T, whole, part shard.Reader, gone string) {
 		}
 		items, _, err := shard.ListMessages(whole, l.ID, shard.StateUnspecified, nil, 1000)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 		for _, it := range items {
 			a, errA := shard.GetMessage(whole, it.Ref.ID, true)

@@ -19,6 +19,30 @@ type drawn struct{ t *rapid.T }
 
 func (d drawn) IntN(n int) int { return rapid.IntRange(0, n-1).Draw(d.t, "n") }
 
+// histories runs a property on drawn histories, which shrink when they fail, and on those of fixed seeds, which are many.
+func histories(t *testing.T, seeds uint64, run func(t fataler, src shardtest.Source)) {
+	t.Helper()
+	t.Run("drawn", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) { run(t, drawn{t}) })
+	})
+	t.Run("seeded", func(t *testing.T) {
+		for seed := range seeds {
+			run(seeded{t, seed}, rand.New(rand.NewPCG(seed, 1)))
+		}
+	})
+}
+
+// seeded names the seed of a history that fails.
+type seeded struct {
+	*testing.T
+	seed uint64
+}
+
+func (s seeded) Fatalf(format string, args ...any) {
+	s.T.Helper()
+	s.T.Fatalf("seed %d: "+format, append([]any{s.seed}, args...)...)
+}
+
 // fataler is what *testing.T and *rapid.T have in common.
 type fataler interface {
 	Helper()
@@ -27,9 +51,9 @@ type fataler interface {
 
 // TestModel runs random histories and lets the model judge every step; the books are recounted after each.
 func TestModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		traffic, model, s := shardtest.NewTraffic(drawn{t}), shardtest.NewModel(), shardtest.NewShard()
-		for range rapid.IntRange(1, 60).Draw(t, "entries") {
+	histories(t, 500, func(t fataler, src shardtest.Source) {
+		traffic, model, s := shardtest.NewTraffic(src), shardtest.NewModel(), shardtest.NewShard()
+		for range 1 + src.IntN(60) {
 			e, results, _ := step(t, traffic, s)
 			if err := model.Step(e, results, s.State); err != nil {
 				t.Fatalf("index %d: %v\n%s", e.Index, err, describe(e, results))
@@ -79,16 +103,16 @@ func digest(t fataler, r shard.Reader) [32]byte {
 // TestReplicasAgree applies one log three times: as it is, by a machine that forgets its caches before every entry, and with entries cut in
 // two where that may not show. States, verdicts and effects must be the same. At the end the whole log is replayed into an empty state.
 func TestReplicasAgree(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		traffic, a := shardtest.NewTraffic(drawn{t}), shardtest.NewShard()
+	histories(t, 100, func(t fataler, src shardtest.Source) {
+		traffic, a := shardtest.NewTraffic(src), shardtest.NewShard()
 		forgetful, cutter := shardtest.NewShard(), shardtest.NewShard()
 		var log []*shard.Entry
-		for range rapid.IntRange(1, 40).Draw(t, "entries") {
+		for range 1 + src.IntN(40) {
 			e, results, effects := step(t, traffic, a)
 			log = append(log, e)
 			forgetful.Machine.Reset()
 			r2, f2 := apply(t, forgetful.Machine, forgetful.State, e)
-			r3, f3 := applyCut(t, cutter, e, rapid.IntRange(0, len(e.Commands)).Draw(t, "cut"))
+			r3, f3 := applyCut(t, cutter, e, src.IntN(len(e.Commands)+1))
 			if !reflect.DeepEqual(results, r2) || !reflect.DeepEqual(results, r3) {
 				t.Fatalf("verdicts differ:\n%+v\n%+v\n%+v\n%s", results, r2, r3, describe(e, results))
 			}
@@ -128,9 +152,9 @@ func applyCut(t fataler, s *shardtest.Shard, e *shard.Entry, at int) ([]shard.Re
 
 // TestRepeated proposes the last command of an entry once more, as a leader that heard nothing would: nothing changes (invariant 3).
 func TestRepeated(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		traffic, s := shardtest.NewTraffic(drawn{t}), shardtest.NewShard()
-		for range rapid.IntRange(1, 30).Draw(t, "entries") {
+	histories(t, 300, func(t fataler, src shardtest.Source) {
+		traffic, s := shardtest.NewTraffic(src), shardtest.NewShard()
+		for range 1 + src.IntN(30) {
 			e, results, _ := step(t, traffic, s)
 			last := e.Commands[len(e.Commands)-1]
 			if results[len(results)-1].Rejected != nil || !repeatable(last) {
@@ -161,14 +185,14 @@ func repeatable(c shard.Command) bool {
 // it has changed nothing that is kept, and goes on if the caller drops the entry.
 func TestGarbage(t *testing.T) {
 	stamps := []policy.Time{0, -1, 1, shardtest.Start, policy.MaxTime, -1 << 63}
-	rapid.Check(t, func(t *rapid.T) {
-		traffic, s := shardtest.NewTraffic(drawn{t}), shardtest.NewShard()
-		for range rapid.IntRange(1, 20).Draw(t, "entries") {
+	histories(t, 200, func(t fataler, src shardtest.Source) {
+		traffic, s := shardtest.NewTraffic(src), shardtest.NewShard()
+		for range 1 + src.IntN(20) {
 			e, _, _ := step(t, traffic, s)
 			trial := s.Clone()
-			bad := &shard.Entry{Index: e.Index + 1, Stamp: rapid.SampledFrom(stamps).Draw(t, "stamp")}
-			stop := rapid.Bool().Draw(t, "stop")
-			for range rapid.IntRange(1, 6).Draw(t, "commands") {
+			bad := &shard.Entry{Index: e.Index + 1, Stamp: stamps[src.IntN(len(stamps))]}
+			stop := src.IntN(2) == 0
+			for range 1 + src.IntN(6) {
 				bad.Commands = append(bad.Commands, traffic.Garbage())
 			}
 			if stop {

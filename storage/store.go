@@ -84,7 +84,9 @@ func (s *Store) open() error {
 	if err := s.loadIdentity(); err != nil {
 		return err
 	}
-	s.cache = pebble.NewCache(s.opts.CacheBytes)
+	// Pebble takes the size of every memtable out of its cache: without room for them, two memtables of the default size would leave no cache at
+	// all. One for each instance and one being flushed are the usual case.
+	s.cache = pebble.NewCache(s.opts.CacheBytes + 3*int64(s.opts.MemTableBytes))
 	s.files = pebble.NewFileCache(2, openFiles)
 	var err error
 	if s.logDB, err = openInstance(fs.PathJoin(dir, logName), s.logOptions()); err != nil {

@@ -65,7 +65,7 @@ func (s *Store) stateOptions() *pebble.Options {
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
 	o.Experimental.IngestSplit = func() bool { return true }
 	for i := range o.Levels {
-		o.Levels[i].BlockSize = 32 << 10
+		o.Levels[i].BlockSize = 16 << 10
 		o.Levels[i].IndexBlockSize = 256 << 10
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
