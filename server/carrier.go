@@ -107,7 +107,7 @@ func (c carriedConn) Send(ctx context.Context, d *host.Delivery, gate func() err
 	return shard.Outcome{
 		SideEffect: o.SideEffect, Disposition: o.Disposition, RetryAfter: o.RetryAfter, HasRetryAfter: o.HasRetryAfter,
 		Evidence: shard.Evidence{
-			Rule: o.Evidence.Rule, Statement: o.Evidence.Statement, ErrorClass: o.Evidence.ErrorClass, Detail: o.Evidence.Detail,
+			Rule: o.Evidence.Rule, Statement: o.Evidence.Statement, ErrorClass: o.Evidence.ErrorClass, Detail: delivery.Clean(o.Evidence.Detail),
 			Status: uint32(o.Evidence.Status), RemoteAddr: o.Evidence.RemoteAddr, BytesWritten: uint64(o.Evidence.BytesWritten),
 			At: policy.Time(o.Evidence.At.UnixNano()),
 		},

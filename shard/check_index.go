@@ -122,33 +122,75 @@ func (c *checker) deadLetters() error {
 	})
 }
 
-// orderIndex checks that each ordering key with waiting generations has exactly one head, the first in order unless it was admitted.
+// orderIndex checks that each ordering key with waiting generations has exactly one head, the first in order unless it was admitted, and
+// that the key's record names it.
 func (c *checker) orderIndex() error {
-	var prefix string
-	var heads int
-	flush := func() {
-		if prefix != "" && heads != 1 {
-			c.report("ordering key %x has %d heads", prefix[1:], heads)
-		}
-	}
+	var q orderQueue
 	err := c.each(keyOrder, func(k, v []byte) error {
 		const lead = 1 + 4 + 16
-		if p := string(k[:min(lead, len(k))]); p != prefix {
-			flush()
-			prefix, heads = p, 0
+		if p := string(k[:min(lead, len(k))]); p != q.prefix {
+			if err := c.queue(&q); err != nil {
+				return err
+			}
+			q = orderQueue{prefix: p}
 		}
 		ref, err := refFromIndex(k[min(lead+8+8+4, len(k)):], v)
 		if err != nil {
 			return err
 		}
+		first := q.waiting == 0
+		q.waiting++
 		return c.explained("order", ref, func(g *Generation) bool {
 			if g.OrderHead {
-				heads++
+				q.heads++
+				q.head, q.outOfTurn = ref, !first && g.Attempts == 0
 			}
 			return g.Ordered && !g.State.Terminal() && (g.OrderHead || g.Attempts == 0)
 		})
 	})
-	flush()
+	if err != nil {
+		return err
+	}
+	if err := c.queue(&q); err != nil {
+		return err
+	}
+	return c.each(keyOrderHead, func(k, v []byte) error {
+		h, err := decodeOrderHead(v)
+		if err != nil {
+			return err
+		}
+		return c.explained("order head", h.ref, func(g *Generation) bool { return g.OrderHead && !g.State.Terminal() })
+	})
+}
+
+// orderQueue is what waits under one ordering key.
+type orderQueue struct {
+	prefix    string
+	waiting   int
+	heads     int
+	head      Ref
+	outOfTurn bool // the head is neither the first nor was it admitted
+}
+
+func (c *checker) queue(q *orderQueue) error {
+	if q.prefix == "" {
+		return nil
+	}
+	if q.heads != 1 || q.outOfTurn {
+		c.report("ordering key %x has %d heads, out of turn=%v", q.prefix[1:], q.heads, q.outOfTurn)
+	}
+	b, ok, err := c.r.Get(append(newKey(keyOrderHead), q.prefix[1:]...))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		c.report("ordering key %x has %d waiting and no record of its head", q.prefix[1:], q.waiting)
+		return nil
+	}
+	h, err := decodeOrderHead(b)
+	if err == nil && h.ref != q.head {
+		c.report("ordering key %x: the record names %s-%d, the head is %s-%d", q.prefix[1:], h.ref.ID, h.ref.Generation, q.head.ID, q.head.Generation)
+	}
 	return err
 }
 

@@ -26,6 +26,10 @@ func (t *tx) loadOrderHead(m *Message) (*orderHead, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
+	return decodeOrderHead(b)
+}
+
+func decodeOrderHead(b []byte) (*orderHead, error) {
 	d := openRecord("order head", b)
 	h := &orderHead{}
 	d.fixed(h.ref.ID[:])

@@ -196,7 +196,12 @@ func TestGarbage(t *testing.T) {
 				bad.Commands = append(bad.Commands, traffic.Garbage())
 			}
 			if stop {
-				bad.Commands = append(bad.Commands, traffic.Stop())
+				// Sensible commands first: they make lanes and versions known to the machine, and are dropped with the entry.
+				e, err := traffic.Next(trial.State)
+				if err != nil {
+					t.Fatalf("traffic: %v", err)
+				}
+				bad.Commands = append(append(e.Commands, bad.Commands...), traffic.Stop())
 			}
 			_, _, err := trial.Machine.ApplyEntry(trial.State, bad)
 			if stop != errors.Is(err, shard.ErrUnknownCommand) || !stop && err != nil {

@@ -67,7 +67,7 @@ func (h *Host) carrier(l *laneState, version uint64) (*carried, error) {
 	}
 	c := &carried{version: version, dest: d, usedAt: h.mono}
 	if c.target, err = h.opt.Carrier.Target(&c.dest); err != nil {
-		return nil, &ConnectFailure{Class: "TARGET", Detail: err.Error(), Blocked: true} // no waiting mends a definition
+		return nil, &ConnectFailure{Class: "TARGET", Detail: plain(err), Blocked: true} // no waiting mends a definition
 	}
 	h.carriers[k] = c
 	return c, nil
@@ -210,7 +210,7 @@ func (h *Host) connected(t *target) {
 func (h *Host) connectFailed(t *target, err error) {
 	var f *ConnectFailure
 	if !errors.As(err, &f) {
-		f = &ConnectFailure{Class: "CONNECT_FAILED", Detail: err.Error()}
+		f = &ConnectFailure{Class: "CONNECT_FAILED", Detail: plain(err)}
 	}
 	t.readiness, t.detail = lane.Recovering, f.Class+": "+f.Detail
 	if f.Blocked {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/sealane/sealane/policy"
@@ -172,7 +173,7 @@ func (h *Host) gateOutcome(cause NotSentCause, err error) shard.Outcome {
 		Rule: RuleSendGate, Statement: StatementBeforeOwnership, ErrorClass: string(cause), At: h.stamp,
 	}}
 	if err != nil {
-		o.Evidence.Detail = err.Error()
+		o.Evidence.Detail = plain(err)
 	}
 	return o
 }
@@ -195,3 +196,6 @@ func (h *Host) watchFlight() {
 		}})
 	}
 }
+
+// plain makes an error's text fit for the log, which holds UTF-8 only: an attempt whose evidence could not be written would never be settled.
+func plain(err error) string { return strings.ToValidUTF8(err.Error(), "?") }

@@ -69,6 +69,7 @@ type modelAttempt struct {
 	settled bool
 	effect  policy.SideEffect
 	beside  []policy.SideEffect // what was known of the earlier attempts when it was admitted
+	used    uint32              // what of the budget was gone then: settlements that count, and unknown attempts
 }
 
 // NewModel returns the model of an empty shard.

@@ -21,7 +21,7 @@ func (m *Model) admit(c *shard.Admit, r shard.Result) {
 		return
 	}
 	name := c.ID.String()
-	_, inFlight := g.open()
+	unknown, inFlight := g.open()
 	switch {
 	case g != msg.current() || g.state.Terminal():
 		m.fail("%s-%d was admitted in %s (22)", name, g.number, g.state)
@@ -39,7 +39,7 @@ func (m *Model) admit(c *shard.Admit, r shard.Result) {
 		m.fail("%s-%d was admitted beside an attempt in flight", name, g.number)
 	}
 	m.orderOfAdmission(msg, g)
-	a := &modelAttempt{at: m.clock}
+	a := &modelAttempt{at: m.clock, used: g.charged + uint32(unknown)}
 	for _, earlier := range g.attempts {
 		a.beside = append(a.beside, earlier.effect)
 	}

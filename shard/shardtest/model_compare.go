@@ -133,9 +133,9 @@ func (m *Model) permitted(msg *modelMessage, g *modelGeneration, want *modelAtte
 		m.fail("%s-%d attempt %d is of work %d", id, g.number, a.Number, a.Work)
 	case a.Work == shard.WorkRetry && unknown:
 		m.fail("%s-%d attempt %d: an ordinary retry beside an unknown attempt (P4, 16)", id, g.number, a.Number)
-	case a.Work == shard.WorkRetry && !g.state.Terminal() && g.charged > g.pinned.Retry.MaxAttempts:
-		m.fail("%s-%d attempt %d is over the budget (32)", id, g.number, a.Number)
-	case a.Work == shard.WorkUncertainRetry && (u.OnUncertain != policy.UncertainRetry || a.Number > g.pinned.Retry.MaxAttempts):
+	case want.used >= g.pinned.Retry.MaxAttempts:
+		m.fail("%s-%d attempt %d was admitted with %d of %d used (32)", id, g.number, a.Number, want.used, g.pinned.Retry.MaxAttempts)
+	case a.Work == shard.WorkUncertainRetry && u.OnUncertain != policy.UncertainRetry:
 		m.fail("%s-%d attempt %d: a retry its policy does not permit (P4)", id, g.number, a.Number)
 	case a.Work == shard.WorkOperatorRetry:
 		if g.granted--; g.granted < 0 {
