@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -87,7 +89,8 @@ func (v *validator) url(field, s string) {
 		return
 	}
 	v.check(u.Scheme == "http" || u.Scheme == "https", field, "must begin with http:// or https://")
-	v.check(u.Hostname() != "", field, "must name a host")
+	v.check(validHost(u.Hostname()), field, "must name a host: an address, or a name of labels of 1 to 63 bytes, at most 253 together")
+	v.check(validPort(u.Port()) && !strings.HasSuffix(u.Host, ":"), field, "must have a port from 1 to 65535, or none")
 	v.check(u.User == nil, field, "must not hold user name or password")
 	v.check(u.Fragment == "", field, "must not have a fragment")
 }
@@ -97,12 +100,16 @@ func (v *validator) http(h *HTTPTarget) {
 	v.between("http.timeout", h.Timeout, 10*time.Millisecond, MaxTimeout)
 	v.check(len(h.Headers) <= MaxHeaders, "http.headers", fmt.Sprintf("must be at most %d", MaxHeaders))
 	total := 0
+	seen := make([]string, 0, len(h.Headers))
 	for _, kv := range h.Headers {
 		total += len(kv.Name) + len(kv.Value)
 		field := "http.headers." + clean(kv.Name)
 		v.check(validToken(kv.Name), field, "is not a header name")
-		v.check(validHeaderValue(kv.Value), field, "has a control character in its value")
+		v.check(validHeaderValue(kv.Value), field, "must have a value of printable ASCII without space around it")
 		v.check(!isReserved(kv.Name), field, "is set by Sealane and may not be overridden")
+		low := strings.ToLower(kv.Name)
+		v.check(!slices.Contains(seen, low), field, "is given twice: header names have no case")
+		seen = append(seen, low)
 	}
 	v.check(total <= MaxHeaderBytes, "http.headers", fmt.Sprintf("must be at most %d bytes together", MaxHeaderBytes))
 	v.check(h.StatusVerdicts == VerdictsReceiver || h.StatusVerdicts == VerdictsStrict, "http.status_verdicts", "must be receiver or strict")
@@ -152,13 +159,39 @@ func validToken(s string) bool {
 	return true
 }
 
+// validHeaderValue keeps to what every receiver reads the same: printable ASCII, and no space that a transport would drop.
 func validHeaderValue(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
+		if c := s[i]; c < ' ' && c != '\t' || c >= 0x7f {
+			return false
+		}
+	}
+	return strings.TrimSpace(s) == s
+}
+
+// validHost takes addresses and host names as DNS can hold them.
+func validHost(s string) bool {
+	if strings.Contains(s, ":") {
+		return true // an IPv6 address: net/url has checked its brackets
+	}
+	s = strings.TrimSuffix(s, ".")
+	if s == "" || len(s) > 253 {
+		return false
+	}
+	for _, label := range strings.Split(s, ".") {
+		if label == "" || len(label) > 63 {
 			return false
 		}
 	}
 	return true
+}
+
+func validPort(s string) bool {
+	if s == "" {
+		return true
+	}
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
 }
 
 func isReserved(name string) bool {

@@ -52,7 +52,8 @@ type Config struct {
 	AllowLoopbackDestinations bool `koanf:"allow-loopback-destinations"`
 	// MaxPayloadBytes bounds a payload, 1 to 16 MiB. Key max-payload-bytes.
 	MaxPayloadBytes int `koanf:"max-payload-bytes"`
-	// MinFreeBytes is the free space of the data directory's disk below which new messages are refused. Key min-free-bytes.
+	// MinFreeBytes is the free space of the data directory's disk below which new messages are refused: 0 to look at
+	// nothing, or at least MinFreeFloor. Key min-free-bytes.
 	MinFreeBytes int64 `koanf:"min-free-bytes"`
 	// DrainTimeout bounds the wait for requests in flight at the end, 0 to 10 minutes. Key drain-timeout.
 	DrainTimeout time.Duration `koanf:"drain-timeout"`
@@ -84,7 +85,7 @@ func (c Config) Validate() error {
 	v.check(c.GRPCAddr != c.HTTPAddr || strings.HasSuffix(c.GRPCAddr, ":0"), "http-addr", "must not be the same as grpc-addr")
 	v.check(c.Shards <= MaxShards, "shards", fmt.Sprintf("must be from 1 to %d", MaxShards))
 	v.check(c.MaxPayloadBytes >= 1 && c.MaxPayloadBytes <= HardPayloadBytes, "max-payload-bytes", fmt.Sprintf("must be from 1 to %d", HardPayloadBytes))
-	v.check(c.MinFreeBytes >= 0, "min-free-bytes", "must not be negative")
+	v.check(c.MinFreeBytes == 0 || c.MinFreeBytes >= MinFreeFloor, "min-free-bytes", fmt.Sprintf("must be 0 to look at nothing, or at least %d", MinFreeFloor))
 	v.check(c.DrainTimeout >= 0 && c.DrainTimeout <= 10*time.Minute, "drain-timeout", "must be from 0s to 10m")
 	v.check(c.CacheBytes >= 1<<20, "cache-bytes", "must be at least 1048576")
 	v.check(c.LogFormat == "text" || c.LogFormat == "json", "log-format", "must be text or json")

@@ -52,6 +52,9 @@ func (s *destinationService) spec(m *sealanev1.ApplyDestinationRequest) (catalog
 		c.bad(p.Field, "%s", p.Reason)
 	}
 	// What nothing would act on is refused, not recorded: an operator who asks for an export must not believe that there is one.
+	if share := spec.Lane.MaxBytesInFlight / uint64(max(spec.Lane.Spread, 1)); share < uint64(s.n.cfg.MaxPayloadBytes) {
+		c.bad("lane.max_bytes_in_flight", "gives each slot %d bytes, must be at least the payload limit of %d", share, s.n.cfg.MaxPayloadBytes)
+	}
 	if spec.Probe != nil {
 		c.bad("uncertainty.probe", "is not available in this version: nothing would act on it")
 	}

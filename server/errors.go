@@ -181,6 +181,7 @@ var errorTable = []errorRow{
 	{err: storage.ErrLocked, code: codes.Internal, reason: reasonStart, inside: true},
 	{err: storage.ErrFormatVersion, code: codes.Internal, reason: reasonStart, inside: true},
 	{err: storage.ErrIdentity, code: codes.Internal, reason: reasonStart, inside: true},
+	{err: storage.ErrNotEmpty, code: codes.Internal, reason: reasonStart, inside: true},
 	{err: storage.ErrOptions, code: codes.Internal, reason: reasonStart, inside: true},
 	{err: storage.ErrLogGap, code: codes.DataLoss, reason: reasonCorrupt, inside: true},
 	{err: storage.ErrLogOrder, code: codes.Internal, reason: reasonInternal, inside: true},

@@ -63,6 +63,9 @@ func (c *jsonCodec) NewDecoder(r io.Reader) runtime.Decoder {
 		if len(bytes.TrimSpace(b)) == 0 {
 			return io.EOF
 		}
+		if err := oneValue(b); err != nil {
+			return errors.New(invalidJSONPrefix + err.Error())
+		}
 		if d := descriptorOf(v); d != nil && hasDuration(d) {
 			b = rewriteDurations(b, d)
 		}
@@ -71,6 +74,19 @@ func (c *jsonCodec) NewDecoder(r io.Reader) runtime.Decoder {
 		}
 		return nil
 	})
+}
+
+// oneValue refuses a body that goes on after its first value: the decoder below would read that one and drop the rest without a word.
+func oneValue(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	var first json.RawMessage
+	if err := d.Decode(&first); err != nil {
+		return nil // the message's own decoder says better what is wrong
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("the body goes on after its first value, at byte %d", d.InputOffset())
+	}
+	return nil
 }
 
 // plainError is protojson's complaint without the marks that keep programs from parsing it.

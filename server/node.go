@@ -99,6 +99,9 @@ func (n *Node) open(ctx context.Context) error {
 }
 
 func (n *Node) openStore() error {
+	if err := checkStartSpace(n.cfg); err != nil {
+		return err
+	}
 	o := storage.Options{
 		Dir: n.cfg.DataDir, CacheBytes: n.cfg.CacheBytes, OnFatal: n.fail, Logger: n.log, CreatedBy: "sealane " + Version,
 	}

@@ -23,6 +23,8 @@ var (
 	// ErrIdentity means that the directory belongs to another node, or log and state to different stores. Check which directory is
 	// mounted where; never edit the identity file to get past it.
 	ErrIdentity = errors.New("storage: directory belongs to another node")
+	// ErrNotEmpty means that the directory has no store and is not empty. Check the path; give a store a directory of its own.
+	ErrNotEmpty = errors.New("storage: directory is not empty and holds no store")
 )
 
 // Identity names a store for the whole of its life.

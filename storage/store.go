@@ -181,6 +181,9 @@ func (s *Store) loadIdentity() error {
 			return fmt.Errorf("stat %s in %s: %w", name, dir, err)
 		}
 	}
+	if err := refuseForeign(fs, dir); err != nil {
+		return err
+	}
 	f = identityFile{Identity: Identity{FormatVersion: FormatVersion, CreatedBy: s.opts.CreatedBy}}
 	if _, err := rand.Read(f.StoreID[:]); err != nil {
 		return fmt.Errorf("draw store id: %w", err)
@@ -189,6 +192,22 @@ func (s *Store) loadIdentity() error {
 		return err
 	}
 	s.identity = f
+	return nil
+}
+
+// refuseForeign keeps a store from being founded among somebody else's files: a mistyped path would do that. What an interrupted first start left
+// is no hindrance, nor is what a file system puts in its own root.
+func refuseForeign(fs vfs.FS, dir string) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", dir, err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if name != lockName && name != identityName+".new" && name != "lost+found" {
+			return fmt.Errorf("%w: %s holds %q and no %s file", ErrNotEmpty, dir, name, identityName)
+		}
+	}
 	return nil
 }
 

@@ -51,7 +51,7 @@ func (a *app) serveCommand() *cobra.Command {
 	f.StringVar(&cfg.PeerAddr, "peer-addr", cfg.PeerAddr, "where peers reach it")
 	f.BoolVar(&cfg.AllowPrivateDestinations, "allow-private-destinations", false, "permit destinations on private, loopback and link-local addresses")
 	f.BoolVar(&cfg.AllowLoopbackDestinations, "allow-loopback-destinations", false, "permit destinations on loopback addresses")
-	f.Int64Var(&cfg.MinFreeBytes, "min-free-bytes", cfg.MinFreeBytes, "free bytes of the disk below which new messages are refused")
+	f.Int64Var(&cfg.MinFreeBytes, "min-free-bytes", cfg.MinFreeBytes, "free bytes of the disk below which new messages are refused; 0, or at least 201326592")
 	f.Int64Var(&cfg.CacheBytes, "cache-bytes", cfg.CacheBytes, "bytes of the block cache, at least 1048576")
 	nodeFlags(f, &cfg)
 	return c
@@ -114,7 +114,8 @@ func (a *app) serve(ctx context.Context, cfg server.Config, ready func(*server.N
 	case <-ctx.Done():
 		return a.stop(node, signals)
 	case err := <-node.Failed():
-		return errors.Join(fmt.Errorf("the node had to stop: %w", err), a.stop(node, signals))
+		// Fail-stop: closing would write to the store that has just failed. The next start recovers the state from the log.
+		return fmt.Errorf("the node had to stop: %w", err)
 	}
 }
 

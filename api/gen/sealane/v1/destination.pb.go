@@ -910,7 +910,7 @@ type CircuitPolicy struct {
 	OpenFor *durationpb.Duration `protobuf:"bytes,2,opt,name=open_for,json=openFor,proto3" json:"open_for,omitempty"`
 	// Longest open time, up to 24 h. Absent: 10 min.
 	MaxOpenFor *durationpb.Duration `protobuf:"bytes,3,opt,name=max_open_for,json=maxOpenFor,proto3" json:"max_open_for,omitempty"`
-	// Half-open successes in a row that close it, 1 to 100. 0: 3.
+	// Half-open successes in a row that close it, 1 to 1 000. 0: 3.
 	HalfOpenSuccesses uint32 `protobuf:"varint,4,opt,name=half_open_successes,json=halfOpenSuccesses,proto3" json:"half_open_successes,omitempty"`
 	// When a half-open trial without an outcome counts as failed, 1 s to 1 h, or the attempt's own timeout if that is later. Absent: 60 s.
 	TrialTimeout  *durationpb.Duration `protobuf:"bytes,5,opt,name=trial_timeout,json=trialTimeout,proto3" json:"trial_timeout,omitempty"`
