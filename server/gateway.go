@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -74,7 +75,23 @@ func newGateway(n *Node, s *services, d *doors) (http.Handler, error) {
 
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.unread(w, r, ErrCrossOrigin) }))
-	return g.around(protection.Handler(mux)), nil
+	return g.around(g.sameHost(protection.Handler(mux))), nil
+}
+
+// sameHost refuses calls whose Host is neither an address nor localhost. While a node has no authentication it binds loopback only, and a page of
+// some other name that has its name resolve to loopback would otherwise count as the same origin (DNS rebinding).
+func (g *gateway) sameHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if host != "" && host != "localhost" && net.ParseIP(strings.Trim(host, "[]")) == nil {
+			g.unread(w, r, ErrCrossOrigin)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // around bounds bodies, and turns a panic into an answer.
