@@ -87,7 +87,9 @@ fuzz: ## thirty seconds of each fuzz target
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s $$pkg; done; done
 
 .PHONY: nightly
-nightly: check race fuzz ## what takes longer: race, fuzzing, two hundred kills
+nightly: check race fuzz ## what takes longer: race, fuzzing, a million overdue, many seeds, two hundred kills
+	SEALANE_TEST_OVERDUE=1000000 $(GO) test -count=1 -timeout 30m -run TestIsolation -v ./test/integration
+	$(GO) test -count=1 -timeout 30m -run TestSimulation ./test/sim -seeds=300
 	SEALANE_TEST_KILLS=200 $(GO) test -count=1 -timeout 90m -run TestKillAudit -v ./test/robustness
 
 .PHONY: bench
