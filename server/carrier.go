@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/sealane/sealane/catalog"
 	"github.com/sealane/sealane/delivery"
@@ -22,6 +23,7 @@ type carrier struct{ http *webhook.Adapter }
 func newCarrier(cfg Config) *carrier {
 	return &carrier{http: webhook.New(webhook.Options{
 		AllowPrivate: cfg.AllowPrivateDestinations, AllowLoopback: cfg.AllowLoopbackDestinations, Secret: resolveSecret,
+		MaxConns: connectionRoom(),
 	})}
 }
 
@@ -128,4 +130,21 @@ func request(d *host.Delivery) delivery.Request {
 		}
 	}
 	return r
+}
+
+// Files a node keeps for itself: the store's tables and logs, doors and their clients.
+const (
+	filesForNode  = 4096
+	leastForSends = 256
+)
+
+// connectionRoom is how many connections to destinations fit the process's limit of open files. Without a bound, thousands of destinations could
+// take the files that the store needs, and a lane's trouble would stop the node.
+func connectionRoom() int {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return webhook.DefaultTotalConns
+	}
+	limit := int(min(l.Cur, 1<<20))
+	return max(min(limit-filesForNode, limit/2), leastForSends)
 }

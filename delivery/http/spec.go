@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sealane/sealane/delivery"
@@ -32,7 +33,9 @@ const (
 	IdleTime = 30 * time.Second
 	LifeTime = 10 * time.Minute
 	// DefaultMaxConns bounds the connections of one target.
-	DefaultMaxConns = 1024
+	// DefaultTotalConns bounds the connections of all targets where the node names no bound.
+	DefaultTotalConns = 8192
+	DefaultMaxConns   = 1024
 	// MaxURL bounds a target's URL in bytes.
 	MaxURL = 4096
 	// MaxSecrets is two: the new one and the old one during a rotation.
@@ -67,6 +70,9 @@ type Options struct {
 	Secret func(SecretRef) (string, error)
 	// Roots are the certificate authorities; nil is the system's.
 	Roots *x509.CertPool
+	// MaxConns bounds the connections of all targets together; 0 is DefaultTotalConns. From half of it on a connection is closed after its request
+	// instead of being kept, so that targets that are done leave room for others.
+	MaxConns int
 	// Now is the clock of timestamps, evidence and idle times; nil is time.Now.
 	Now func() time.Time
 }
@@ -74,6 +80,7 @@ type Options struct {
 // Adapter opens webhooks.
 type Adapter struct {
 	opt    Options
+	open   atomic.Int64    // connections of all targets
 	h1, h2 *http.Transport // they only wrap connections that they are handed; they pool, dial and retry nothing
 }
 
@@ -81,6 +88,9 @@ type Adapter struct {
 func New(o Options) *Adapter {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.MaxConns <= 0 {
+		o.MaxConns = DefaultTotalConns
 	}
 	return &Adapter{opt: o, h1: newTransport(false), h2: newTransport(true)}
 }

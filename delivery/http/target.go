@@ -80,6 +80,7 @@ func (t *Target) TryConn() (delivery.Conn, bool) {
 // dropLocked closes a connection. Closing a wire does not block.
 func (t *Target) dropLocked(c *conn) {
 	t.open--
+	t.a.open.Add(-1)
 	c.cc.Close()
 }
 
@@ -96,6 +97,7 @@ func (t *Target) Connect(ctx context.Context) (delivery.Conn, error) {
 		t.mu.Lock()
 		t.open--
 		t.mu.Unlock()
+		t.a.open.Add(-1)
 		return nil, err
 	}
 	return &hand{conn: c}, nil
@@ -116,9 +118,16 @@ func (t *Target) takeSlot() error {
 	if t.open >= t.spec.MaxConns {
 		return failure(ClassFull, fmt.Sprintf("all %d connections are in use", t.spec.MaxConns), nil)
 	}
+	if t.a.open.Add(1) > int64(t.a.opt.MaxConns) {
+		t.a.open.Add(-1)
+		return failure(ClassFull, fmt.Sprintf("all %d connections of the node are in use", t.a.opt.MaxConns), nil)
+	}
 	t.open++
 	return nil
 }
+
+// crowded tells whether connections should not be kept idle: more than half of what the node may have are open.
+func (t *Target) crowded() bool { return t.a.open.Load() > int64(t.a.opt.MaxConns)/2 }
 
 // Release gives the connection back. A second call does nothing.
 func (h *hand) Release() {
@@ -133,7 +142,7 @@ func (h *hand) Release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.a.opt.Now()
-	if c.broken || t.closed || now.Sub(c.born) >= LifeTime || c.cc.Err() != nil {
+	if c.broken || t.closed || t.crowded() || now.Sub(c.born) >= LifeTime || c.cc.Err() != nil {
 		t.dropLocked(c)
 		return
 	}

@@ -90,7 +90,10 @@ func run(ctx context.Context, o options) error {
 	}
 	b := &bench{o: o, node: node, receiver: receiver}
 	fmt.Printf("machine: %d cores, %s; payload 256 bytes; %d shards; every write synced\n\n", runtime.NumCPU(), runtime.Version(), o.shards)
-	return b.scenarios(ctx)
+	if err := b.scenarios(ctx); err != nil {
+		return fmt.Errorf("%w\n%s", err, node.Output())
+	}
+	return nil
 }
 
 func (b *bench) wants(name string) bool {

@@ -228,6 +228,9 @@ func (b *bench) deliver(ctx context.Context, title string, names []string, n int
 		if c, err = b.receiver.counts(); err != nil || ctx.Err() != nil {
 			return 0, errors.Join(err, ctx.Err())
 		}
+		if !b.node.Running() {
+			return 0, errors.New("the node has ended")
+		}
 	}
 	if len(names) <= 200 {
 		if err := b.delivered(ctx, names, uint64(n)); err != nil {

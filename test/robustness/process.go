@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
@@ -148,6 +149,22 @@ func (p *Process) PID() int {
 		return 0
 	}
 	return p.cmd.Process.Pid
+}
+
+// Running tells whether the process is there.
+func (p *Process) Running() bool {
+	pid := p.PID()
+	return pid != 0 && syscall.Kill(pid, 0) == nil && !zombie(pid)
+}
+
+// zombie tells whether a process has ended and only waits to be collected, where /proc tells.
+func zombie(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, ok := strings.Cut(string(b), ") ")
+	return ok && strings.HasPrefix(rest, "Z")
 }
 
 // Output is the last of what the process printed.
