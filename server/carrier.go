@@ -27,9 +27,6 @@ func newCarrier(cfg Config) *carrier {
 	})}
 }
 
-// close has nothing to do: targets are closed by the hosts that hold them.
-func (c *carrier) close() {}
-
 // errSecret hides why a secret could not be had: the text of the cause may hold a path or a value.
 var errSecret = errors.New("server: secret is not available")
 

@@ -282,9 +282,6 @@ func (n *Node) close(ctx context.Context) error {
 	if n.control != nil && n.control.group != nil {
 		errs = append(errs, n.control.group.Close(ctx))
 	}
-	if n.carrier != nil {
-		n.carrier.close()
-	}
 	if n.store != nil {
 		errs = append(errs, n.store.Close())
 	}

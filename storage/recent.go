@@ -38,7 +38,7 @@ func (s *State) KeepRecent(kinds ...byte) {
 
 // get returns a value that must not be changed.
 func (r *recent) get(key []byte) ([]byte, bool) {
-	if !r.used || !r.kinds[key[0]] {
+	if !r.used || len(key) == 0 || !r.kinds[key[0]] {
 		return nil, false
 	}
 	r.mu.RLock()

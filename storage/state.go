@@ -56,9 +56,6 @@ func (s *State) Get(key []byte) (value []byte, ok bool, err error) {
 	if s.store.closed.Load() {
 		return nil, false, ErrClosed
 	}
-	if err := s.checkKey(key); err != nil {
-		return nil, false, err
-	}
 	if v, ok := s.recent.get(key); ok {
 		return append([]byte(nil), v...), true, nil // the caller owns what it gets
 	}
