@@ -107,17 +107,7 @@ func (a *app) deadLetterGet() *cobra.Command {
 				resp, err := c.Query().GetDeadLetter(ctx, &sealanev1.GetDeadLetterRequest{
 					MessageId: args[0], Generation: generation, Consistency: level, Position: r.position, Wait: durationpb.New(r.wait),
 				})
-				if err == nil {
-					err = pending(r.position, resp.GetRead())
-				}
-				if err != nil {
-					return err
-				}
-				if a.output == outputJSON {
-					return a.printJSON(resp.GetDeadLetter())
-				}
-				printDeadLetter(a.out, resp.GetDeadLetter())
-				return nil
+				return answerOne(a, &r, resp.GetDeadLetter(), resp.GetRead(), err, printDeadLetter)
 			})
 		},
 	}

@@ -91,17 +91,7 @@ func (a *app) laneGet() *cobra.Command {
 				resp, err := c.Query().GetLane(ctx, &sealanev1.GetLaneRequest{
 					Destination: args[0], Slot: slot, Consistency: level, Position: r.position, Wait: durationpb.New(r.wait),
 				})
-				if err == nil {
-					err = pending(r.position, resp.GetRead())
-				}
-				if err != nil {
-					return err
-				}
-				if a.output == outputJSON {
-					return a.printJSON(resp.GetLane())
-				}
-				printLane(a.out, resp.GetLane())
-				return nil
+				return answerOne(a, &r, resp.GetLane(), resp.GetRead(), err, printLane)
 			})
 		},
 	}

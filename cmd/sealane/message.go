@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -115,6 +117,21 @@ func pending(position string, reads ...*sealanev1.ReadMetadata) error {
 			return &pendingError{position, r.GetAppliedPosition()}
 		}
 	}
+	return nil
+}
+
+// answerOne prints what a read of one thing answered, or says why there is nothing to print.
+func answerOne[T proto.Message](a *app, r *reading, m T, read *sealanev1.ReadMetadata, err error, show func(io.Writer, T)) error {
+	if err == nil {
+		err = pending(r.position, read)
+	}
+	if err != nil {
+		return err
+	}
+	if a.output == outputJSON {
+		return a.printJSON(m)
+	}
+	show(a.out, m)
 	return nil
 }
 
