@@ -37,6 +37,11 @@ var (
 	ErrCorrupt = errors.New("catalog: corrupt state")
 	// ErrForeignState: the state belongs to another cluster incarnation or was made with another number of shards.
 	ErrForeignState = errors.New("catalog: state belongs to another cluster")
+	// ErrInvalid: a command names something that cannot be: an id, a state, a number out of its bounds. The text names the field and the
+	// limit. The same command is refused again.
+	ErrInvalid = errors.New("catalog: invalid command")
+	// ErrStale: the command expects a version that is no longer, or not yet, the recorded one. Read again and decide anew.
+	ErrStale = errors.New("catalog: the state has moved on")
 )
 
 // MaxDestinations bounds the destinations of a cluster, deleted ones included.
@@ -52,12 +57,6 @@ type Entry struct {
 // Command is one item of an entry's vector; the set is closed.
 type Command interface{ command() }
 
-// FoundCluster fixes what the cluster is. It is the first command of the log; a repeated one must agree.
-type FoundCluster struct {
-	Incarnation uint64
-	Shards      uint32
-}
-
 // ApplyDestination makes the next version of a destination, unless the newest one has the same definition. Spec has its defaults filled in
 // and was validated by the door.
 type ApplyDestination struct {
@@ -71,28 +70,29 @@ type DeleteDestination struct {
 	Name      string
 }
 
-func (*FoundCluster) command()      {}
 func (*ApplyDestination) command()  {}
 func (*DeleteDestination) command() {}
 
-// Result is the verdict of one command.
+// Result is the verdict of one command. Of the records it holds the one that the command is about, as it is after the command.
 type Result struct {
-	Err     error
-	Version Version
-	Changed bool // a new version was made
-	Index   uint64
-}
-
-// Cluster is what FoundCluster fixed.
-type Cluster struct {
-	Incarnation uint64      `json:"incarnation"`
-	Shards      uint32      `json:"shards"`
-	FoundedAt   policy.Time `json:"founded_at"`
+	Err       error
+	Version   Version
+	Node      *Node
+	Placement *Placement
+	Operation *Operation
+	Changed   bool // the command changed the state
+	Index     uint64
 }
 
 type meta struct {
 	Clock        policy.Time `json:"clock"`
 	Destinations uint32      `json:"destinations"`
+	Namespaces   uint32      `json:"namespaces,omitempty"`
+	Operations   uint32      `json:"operations,omitempty"`
+	// LastOperation numbers the operations in the order of their registration.
+	LastOperation uint64 `json:"last_operation,omitempty"`
+	// index is that of the entry being applied; not stored.
+	index uint64
 }
 
 // Key kinds; numbers are part of the format and are never reused.
@@ -101,6 +101,13 @@ const (
 	keyCluster byte = 0x02
 	keyVersion byte = 0x03 // namespace, name, version -> Version
 	keyNewest  byte = 0x04 // namespace, name -> version
+
+	keyNode           byte = 0x05 // id -> Node
+	keyPlacement      byte = 0x06 // group -> Placement
+	keyNamespace      byte = 0x07 // name -> Namespace
+	keyOperation      byte = 0x08 // id -> Operation
+	keyOperationOrder byte = 0x09 // sequence -> id
+	keyOperationOpen  byte = 0x0a // sequence -> id, of those that are not terminal
 )
 
 // Apply runs an entry's commands in order. An error means that the control group must stop at this index.
@@ -109,7 +116,7 @@ func Apply(st State, e *Entry) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Clock = max(m.Clock, e.Stamp)
+	m.Clock, m.index = max(m.Clock, e.Stamp), e.Index
 	results := make([]Result, len(e.Commands))
 	for i, c := range e.Commands {
 		r, err := apply(st, &m, c)
@@ -130,22 +137,24 @@ func apply(st State, m *meta, c Command) (Result, error) {
 		return applyDestination(st, m, c)
 	case *DeleteDestination:
 		return deleteDestination(st, m, c)
+	case *CreateNamespace:
+		return createNamespace(st, m, c)
+	case *RegisterNode:
+		return registerNode(st, m, c)
+	case *SetNodeState:
+		return setNodeState(st, m, c)
+	case *ChangePlacement:
+		return changePlacement(st, m, c)
+	case *PreferLeader:
+		return preferLeader(st, m, c)
+	case *RegisterOperation:
+		return registerOperation(st, m, c)
+	case *AdvanceOperation:
+		return advanceOperation(st, m, c)
+	case *FinishOperation:
+		return finishOperation(st, m, c)
 	}
 	return Result{}, fmt.Errorf("%w: %T", ErrUnknownCommand, c)
-}
-
-func found(st State, m *meta, c *FoundCluster) (Result, error) {
-	have, ok, err := GetCluster(st)
-	if err != nil {
-		return Result{}, err
-	}
-	if ok {
-		if have.Incarnation != c.Incarnation || have.Shards != c.Shards {
-			return Result{Err: fmt.Errorf("%w: incarnation %016x with %d shards", ErrForeignState, have.Incarnation, have.Shards)}, nil
-		}
-		return Result{}, nil
-	}
-	return Result{Changed: true}, put(st, []byte{keyCluster}, Cluster{Incarnation: c.Incarnation, Shards: c.Shards, FoundedAt: m.Clock})
 }
 
 func applyDestination(st State, m *meta, c *ApplyDestination) (Result, error) {

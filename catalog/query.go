@@ -22,9 +22,6 @@ func readMeta(r Reader) (meta, error) {
 	return m, err
 }
 
-// GetCluster reads what the cluster is; ok is false before it was founded.
-func GetCluster(r Reader) (Cluster, bool, error) { return get[Cluster](r, []byte{keyCluster}) }
-
 // Newest reads the newest version of a destination, deleted ones included.
 func Newest(r Reader, namespace, name string) (Version, bool, error) {
 	b, ok, err := r.Get(nameKey(keyNewest, namespace, name))

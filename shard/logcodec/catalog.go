@@ -14,13 +14,15 @@ func AppendCatalog(dst []byte, c catalog.Command) ([]byte, error) {
 	m := &logv1.CatalogCommand{}
 	switch c := c.(type) {
 	case *catalog.FoundCluster:
-		m.Kind = &logv1.CatalogCommand_FoundCluster{FoundCluster: &logv1.FoundCluster{Incarnation: c.Incarnation, Shards: c.Shards}}
+		m.Kind = &logv1.CatalogCommand_FoundCluster{FoundCluster: foundToLog(c)}
 	case *catalog.ApplyDestination:
 		m.Kind = &logv1.CatalogCommand_ApplyDestination{ApplyDestination: &logv1.ApplyDestination{Namespace: c.Namespace, Spec: specToLog(&c.Spec)}}
 	case *catalog.DeleteDestination:
 		m.Kind = &logv1.CatalogCommand_DeleteDestination{DeleteDestination: &logv1.DeleteDestination{Namespace: c.Namespace, Name: c.Name}}
 	default:
-		return dst, fmt.Errorf("%w: %T", ErrUnknown, c)
+		if !clusterToLog(m, c) && !operationToLog(m, c) {
+			return dst, fmt.Errorf("%w: %T", ErrUnknown, c)
+		}
 	}
 	return proto.MarshalOptions{}.MarshalAppend(dst, m)
 }
@@ -36,7 +38,7 @@ func DecodeCatalog(b []byte) (catalog.Command, error) {
 	}
 	switch k := m.Kind.(type) {
 	case *logv1.CatalogCommand_FoundCluster:
-		return &catalog.FoundCluster{Incarnation: k.FoundCluster.Incarnation, Shards: k.FoundCluster.Shards}, known(k.FoundCluster)
+		return foundFromLog(k.FoundCluster)
 	case *logv1.CatalogCommand_ApplyDestination:
 		v := k.ApplyDestination
 		if err := known(v); err != nil {
@@ -47,6 +49,31 @@ func DecodeCatalog(b []byte) (catalog.Command, error) {
 	case *logv1.CatalogCommand_DeleteDestination:
 		v := k.DeleteDestination
 		return &catalog.DeleteDestination{Namespace: v.Namespace, Name: v.Name}, known(v)
+	case *logv1.CatalogCommand_CreateNamespace:
+		return &catalog.CreateNamespace{Name: k.CreateNamespace.Name}, known(k.CreateNamespace)
+	case *logv1.CatalogCommand_RegisterNode:
+		n, err := nodeFromLog(k.RegisterNode.Node)
+		return &catalog.RegisterNode{Node: n}, errors.Join(known(k.RegisterNode), err)
+	case *logv1.CatalogCommand_SetNodeState:
+		v := k.SetNodeState
+		return &catalog.SetNodeState{Node: v.Node, State: catalog.NodeState(v.State), Replica: v.Replica, Gone: v.Gone}, known(v, v.State)
+	case *logv1.CatalogCommand_ChangePlacement:
+		v := k.ChangePlacement
+		return &catalog.ChangePlacement{
+			Group: v.Group, ExpectVersion: v.ExpectVersion, Replica: v.Replica, State: catalog.ReplicaState(v.State),
+		}, known(v, v.State)
+	case *logv1.CatalogCommand_PreferLeader:
+		v := k.PreferLeader
+		return &catalog.PreferLeader{Group: v.Group, ExpectVersion: v.ExpectVersion, Node: v.Node}, known(v)
+	case *logv1.CatalogCommand_RegisterOperation:
+		return registerOperationFromLog(k.RegisterOperation)
+	case *logv1.CatalogCommand_AdvanceOperation:
+		return advanceOperationFromLog(k.AdvanceOperation)
+	case *logv1.CatalogCommand_FinishOperation:
+		v := k.FinishOperation
+		return &catalog.FinishOperation{
+			ID: v.Id, ExpectVersion: v.ExpectVersion, State: catalog.OperationState(v.State), Detail: v.Detail,
+		}, known(v, v.State)
 	}
 	return nil, fmt.Errorf("%w: unknown kind", ErrUnknown)
 }

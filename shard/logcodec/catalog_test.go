@@ -1,6 +1,7 @@
 package logcodec_test
 
 import (
+	"bytes"
 	"errors"
 	"reflect"
 	"testing"
@@ -18,7 +19,7 @@ import (
 func catalogSamples() []catalog.Command {
 	d := sampleDestination()
 	return []catalog.Command{
-		&catalog.FoundCluster{Incarnation: 0x0102030405060708, Shards: 16},
+		&catalog.FoundCluster{Incarnation: 0x0102030405060708, Shards: 16, ReplicationFactor: 3, Founders: []catalog.Node{sampleNode("n1"), sampleNode("n2")}},
 		&catalog.ApplyDestination{Namespace: "ns", Spec: catalog.Destination{
 			Name: "billing",
 			HTTP: &catalog.HTTPTarget{
@@ -31,6 +32,27 @@ func catalogSamples() []catalog.Command {
 			Circuit: d.Circuit, Retention: 6, IdempotencyWindow: 7, DeadLetter: catalog.DeadLetter{Retention: 8, Export: "archive"},
 		}},
 		&catalog.DeleteDestination{Namespace: "ns", Name: "billing"},
+		&catalog.CreateNamespace{Name: "acme"},
+		&catalog.RegisterNode{Node: sampleNode("n3")},
+		&catalog.SetNodeState{Node: "n1", State: catalog.NodeRemoved, Replica: "n1@0123456789abcdef", Gone: true},
+		&catalog.ChangePlacement{Group: 3, ExpectVersion: 9, Replica: "n1@0123456789abcdef", State: catalog.ReplicaTombstone},
+		&catalog.PreferLeader{Group: 3, ExpectVersion: 9, Node: "n1"},
+		&catalog.RegisterOperation{
+			ID: "op-1", Hash: [32]byte{1, 31: 2}, Kind: catalog.ActivateNode, Actor: "ann", Reason: "why",
+			Params: catalog.OperationParams{Node: "n1", PeerAddress: "a:1", Gone: true, Group: 3, AllShards: true, From: "n2", To: "n3"},
+		},
+		&catalog.AdvanceOperation{ID: "op-1", ExpectVersion: 2, Target: &catalog.OperationTarget{
+			Group: 3, State: catalog.TargetCancelled, FirstIndex: 4, LastIndex: 5, Matched: 6, Applied: 1, Skipped: 2, Failed: 3, Node: "n1", Detail: "so",
+			Replicas: []catalog.ReplicaResult{{Replica: "n1@0123456789abcdef", Result: catalog.ResultEqual, Digest: "00"}, {Replica: "n2@0123456789abcdef"}},
+		}},
+		&catalog.FinishOperation{ID: "op-1", ExpectVersion: 3, State: catalog.OperationCancelled, Detail: "so"},
+	}
+}
+
+// sampleNode has every field set that a node says of itself.
+func sampleNode(id string) catalog.Node {
+	return catalog.Node{
+		ID: id, Replica: id + "@0123456789abcdef", PeerAddress: "p:1", GRPCAddress: "g:2", HTTPAddress: "h:3", Version: "v1", Boot: 1 << 60, LogVersion: 4,
 	}
 }
 
@@ -72,8 +94,33 @@ func TestCatalogRoundTrip(t *testing.T) {
 		found := rapid.Make[catalog.FoundCluster]().Draw(t, "found")
 		deleted := rapid.Make[catalog.DeleteDestination]().Draw(t, "delete")
 		applied := rapid.Make[catalog.ApplyDestination]().Draw(t, "apply")
+		namespace := rapid.Make[catalog.CreateNamespace]().Draw(t, "namespace")
+		node := rapid.Make[catalog.RegisterNode]().Draw(t, "node")
+		state := rapid.Make[catalog.SetNodeState]().Draw(t, "node state")
+		placement := rapid.Make[catalog.ChangePlacement]().Draw(t, "placement")
+		prefer := rapid.Make[catalog.PreferLeader]().Draw(t, "prefer")
+		register := rapid.Make[catalog.RegisterOperation]().Draw(t, "register")
+		advance := rapid.Make[catalog.AdvanceOperation]().Draw(t, "advance")
+		finish := rapid.Make[catalog.FinishOperation]().Draw(t, "finish")
 		normal(&applied.Spec)
-		for _, c := range []catalog.Command{&found, &deleted, &applied} {
+		normalNodes(append([]*catalog.Node{&node.Node}, pointers(found.Founders)...))
+		if len(found.Founders) == 0 {
+			found.Founders = nil
+		}
+		state.State %= catalog.NodeRemoved + 1
+		placement.State %= catalog.ReplicaTombstone + 1
+		register.Kind %= catalog.ActivateNode + 1
+		if target := advance.Target; target != nil {
+			if target.State %= catalog.TargetCancelled + 1; len(target.Replicas) == 0 {
+				target.Replicas = nil
+			}
+		}
+		if finish.State %= catalog.OperationCancelled + 1; finish.State < catalog.OperationCompleted {
+			finish.State = 0 // the stages that are no end have no number in this command
+		}
+		for _, c := range []catalog.Command{
+			&found, &deleted, &applied, &namespace, &node, &state, &placement, &prefer, &register, &advance, &finish,
+		} {
 			b, err := logcodec.AppendCatalog(nil, c)
 			if err != nil {
 				t.Fatal(err)
@@ -84,6 +131,44 @@ func TestCatalogRoundTrip(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFoundClusterOfOldLogs: the first command of a log from before there were clusters reads as it was written, and is written as it was.
+func TestFoundClusterOfOldLogs(t *testing.T) {
+	old := []byte{0x0a, 0x0b, 0x09, 8, 7, 6, 5, 4, 3, 2, 1, 0x10, 0x10}
+	want := &catalog.FoundCluster{Incarnation: 0x0102030405060708, Shards: 16}
+	got, err := logcodec.DecodeCatalog(old)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v %v", got, err)
+	}
+	if b := mustAppendCatalog(t, want); !bytes.Equal(b, old) {
+		t.Errorf("%x", b)
+	}
+}
+
+// TestCatalogKeepsOutWhatIsNotTheNodes: a node's state, its times and its ended processes are the control group's to say, so no command has
+// them.
+func TestCatalogKeepsOutWhatIsNotTheNodes(t *testing.T) {
+	n := sampleNode("n1")
+	n.State, n.RegisteredAt, n.RemovedAt, n.PastBoots[0] = catalog.NodeRemoved, 1, 2, 3
+	got, err := logcodec.DecodeCatalog(mustAppendCatalog(t, &catalog.RegisterNode{Node: n}))
+	if err != nil || !reflect.DeepEqual(got, &catalog.RegisterNode{Node: sampleNode("n1")}) {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
+func pointers(nodes []catalog.Node) (out []*catalog.Node) {
+	for i := range nodes {
+		out = append(out, &nodes[i])
+	}
+	return out
+}
+
+// normalNodes keeps what a node says of itself.
+func normalNodes(nodes []*catalog.Node) {
+	for _, n := range nodes {
+		n.State, n.RegisteredAt, n.RemovedAt, n.PastBoots = 0, 0, 0, [catalog.MaxPastBoots]uint64{}
+	}
 }
 
 // normal makes empty lists nil and keeps enumerations to what this build knows.

@@ -127,7 +127,11 @@ type Node struct {
 	// Its clock made a step: it admits and expires nothing until its peers agree.
 	ClockGateClosed bool `protobuf:"varint,9,opt,name=clock_gate_closed,json=clockGateClosed,proto3" json:"clock_gate_closed,omitempty"`
 	// Shards that it leads, as the answering node knows.
-	Leading       uint32 `protobuf:"varint,10,opt,name=leading,proto3" json:"leading,omitempty"`
+	Leading uint32 `protobuf:"varint,10,opt,name=leading,proto3" json:"leading,omitempty"`
+	// Whether it takes part, as the control group has it.
+	State NodeState_Value `protobuf:"varint,11,opt,name=state,proto3,enum=sealane.v1.NodeState_Value" json:"state,omitempty"`
+	// Its replica id: node id, '@', the first 16 hexadecimal digits of its store id. A wiped node comes back under another.
+	ReplicaId     string `protobuf:"bytes,12,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +236,20 @@ func (x *Node) GetLeading() uint32 {
 	return 0
 }
 
+func (x *Node) GetState() NodeState_Value {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
+func (x *Node) GetReplicaId() string {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return ""
+}
+
 // A shard's Raft group.
 type Shard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -251,8 +269,12 @@ type Shard struct {
 	Pending uint64 `protobuf:"varint,7,opt,name=pending,proto3" json:"pending,omitempty"`
 	// Attempts UNKNOWN there.
 	UncertainAttempts uint64 `protobuf:"varint,8,opt,name=uncertain_attempts,json=uncertainAttempts,proto3" json:"uncertain_attempts,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// It has a leader, and most of its voters are reachable, as the answering node knows.
+	Available bool `protobuf:"varint,9,opt,name=available,proto3" json:"available,omitempty"`
+	// What is wrong with it, for people; empty where nothing is.
+	Trouble       string `protobuf:"bytes,10,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Shard) Reset() {
@@ -341,6 +363,20 @@ func (x *Shard) GetUncertainAttempts() uint64 {
 	return 0
 }
 
+func (x *Shard) GetAvailable() bool {
+	if x != nil {
+		return x.Available
+	}
+	return false
+}
+
+func (x *Shard) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
 // A replica of a shard.
 type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -350,8 +386,12 @@ type Replica struct {
 	Role ReplicaRole_Value `protobuf:"varint,2,opt,name=role,proto3,enum=sealane.v1.ReplicaRole_Value" json:"role,omitempty"`
 	// Index up to which it has applied; 0 where the answering node does not know.
 	AppliedIndex uint64 `protobuf:"varint,3,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	// When the leader last heard from it, as a time span; absent where the answering node does not lead.
-	LastContact   *durationpb.Duration `protobuf:"bytes,4,opt,name=last_contact,json=lastContact,proto3" json:"last_contact,omitempty"`
+	// How long ago it had heard from the leader, as it says; absent where the answering node does not know.
+	LastContact *durationpb.Duration `protobuf:"bytes,4,opt,name=last_contact,json=lastContact,proto3" json:"last_contact,omitempty"`
+	// ADDING, VOTER, REMOVING or TOMBSTONE, as the control group has it.
+	Placement string `protobuf:"bytes,5,opt,name=placement,proto3" json:"placement,omitempty"`
+	// Entries it has yet to apply, compared with the leader's commit index; absent where the answering node does not know.
+	Lag           *uint64 `protobuf:"varint,6,opt,name=lag,proto3,oneof" json:"lag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,6 +454,20 @@ func (x *Replica) GetLastContact() *durationpb.Duration {
 	return nil
 }
 
+func (x *Replica) GetPlacement() string {
+	if x != nil {
+		return x.Placement
+	}
+	return ""
+}
+
+func (x *Replica) GetLag() uint64 {
+	if x != nil && x.Lag != nil {
+		return *x.Lag
+	}
+	return 0
+}
+
 var File_sealane_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_sealane_v1_cluster_proto_rawDesc = "" +
@@ -426,7 +480,7 @@ const file_sealane_v1_cluster_proto_rawDesc = "" +
 	"answeredBy\x12&\n" +
 	"\x05nodes\x18\x03 \x03(\v2\x10.sealane.v1.NodeR\x05nodes\x12)\n" +
 	"\x06shards\x18\x04 \x03(\v2\x11.sealane.v1.ShardR\x06shards\x126\n" +
-	"\rcontrol_group\x18\x05 \x01(\v2\x11.sealane.v1.ShardR\fcontrolGroup\"\xd1\x02\n" +
+	"\rcontrol_group\x18\x05 \x01(\v2\x11.sealane.v1.ShardR\fcontrolGroup\"\xa3\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fgrpc_address\x18\x02 \x01(\tR\vgrpcAddress\x12!\n" +
@@ -439,7 +493,10 @@ const file_sealane_v1_cluster_proto_rawDesc = "" +
 	"\treachable\x18\b \x01(\bR\treachable\x12*\n" +
 	"\x11clock_gate_closed\x18\t \x01(\bR\x0fclockGateClosed\x12\x18\n" +
 	"\aleading\x18\n" +
-	" \x01(\rR\aleading\"\xad\x02\n" +
+	" \x01(\rR\aleading\x121\n" +
+	"\x05state\x18\v \x01(\x0e2\x1b.sealane.v1.NodeState.ValueR\x05state\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\f \x01(\tR\treplicaId\"\xe5\x02\n" +
 	"\x05Shard\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
@@ -449,12 +506,18 @@ const file_sealane_v1_cluster_proto_rawDesc = "" +
 	"\vshard_clock\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"shardClock\x12\x18\n" +
 	"\apending\x18\a \x01(\x04R\apending\x12-\n" +
-	"\x12uncertain_attempts\x18\b \x01(\x04R\x11uncertainAttempts\"\xb8\x01\n" +
+	"\x12uncertain_attempts\x18\b \x01(\x04R\x11uncertainAttempts\x12\x1c\n" +
+	"\tavailable\x18\t \x01(\bR\tavailable\x12\x18\n" +
+	"\atrouble\x18\n" +
+	" \x01(\tR\atrouble\"\xf5\x01\n" +
 	"\aReplica\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x121\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x1d.sealane.v1.ReplicaRole.ValueR\x04role\x12#\n" +
 	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x12<\n" +
-	"\flast_contact\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vlastContactB9Z7github.com/sealane/sealane/api/gen/sealane/v1;sealanev1b\x06proto3"
+	"\flast_contact\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vlastContact\x12\x1c\n" +
+	"\tplacement\x18\x05 \x01(\tR\tplacement\x12\x15\n" +
+	"\x03lag\x18\x06 \x01(\x04H\x00R\x03lag\x88\x01\x01B\x06\n" +
+	"\x04_lagB9Z7github.com/sealane/sealane/api/gen/sealane/v1;sealanev1b\x06proto3"
 
 var (
 	file_sealane_v1_cluster_proto_rawDescOnce sync.Once
@@ -475,23 +538,25 @@ var file_sealane_v1_cluster_proto_goTypes = []any{
 	(*Shard)(nil),                 // 2: sealane.v1.Shard
 	(*Replica)(nil),               // 3: sealane.v1.Replica
 	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
-	(ReplicaRole_Value)(0),        // 5: sealane.v1.ReplicaRole.Value
-	(*durationpb.Duration)(nil),   // 6: google.protobuf.Duration
+	(NodeState_Value)(0),          // 5: sealane.v1.NodeState.Value
+	(ReplicaRole_Value)(0),        // 6: sealane.v1.ReplicaRole.Value
+	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
 }
 var file_sealane_v1_cluster_proto_depIdxs = []int32{
 	1, // 0: sealane.v1.Cluster.nodes:type_name -> sealane.v1.Node
 	2, // 1: sealane.v1.Cluster.shards:type_name -> sealane.v1.Shard
 	2, // 2: sealane.v1.Cluster.control_group:type_name -> sealane.v1.Shard
 	4, // 3: sealane.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	3, // 4: sealane.v1.Shard.replicas:type_name -> sealane.v1.Replica
-	4, // 5: sealane.v1.Shard.shard_clock:type_name -> google.protobuf.Timestamp
-	5, // 6: sealane.v1.Replica.role:type_name -> sealane.v1.ReplicaRole.Value
-	6, // 7: sealane.v1.Replica.last_contact:type_name -> google.protobuf.Duration
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	5, // 4: sealane.v1.Node.state:type_name -> sealane.v1.NodeState.Value
+	3, // 5: sealane.v1.Shard.replicas:type_name -> sealane.v1.Replica
+	4, // 6: sealane.v1.Shard.shard_clock:type_name -> google.protobuf.Timestamp
+	6, // 7: sealane.v1.Replica.role:type_name -> sealane.v1.ReplicaRole.Value
+	7, // 8: sealane.v1.Replica.last_contact:type_name -> google.protobuf.Duration
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_sealane_v1_cluster_proto_init() }
@@ -500,6 +565,7 @@ func file_sealane_v1_cluster_proto_init() {
 		return
 	}
 	file_sealane_v1_states_proto_init()
+	file_sealane_v1_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

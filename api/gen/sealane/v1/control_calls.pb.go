@@ -51,6 +51,8 @@ type CreateOperationRequest struct {
 	//	*CreateOperationRequest_Snapshot
 	//	*CreateOperationRequest_Backup
 	//	*CreateOperationRequest_VerifyDigests
+	//	*CreateOperationRequest_DrainNode
+	//	*CreateOperationRequest_ActivateNode
 	Parameters    isCreateOperationRequest_Parameters `protobuf_oneof:"parameters"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -260,6 +262,24 @@ func (x *CreateOperationRequest) GetVerifyDigests() *VerifyDigests {
 	return nil
 }
 
+func (x *CreateOperationRequest) GetDrainNode() *DrainNode {
+	if x != nil {
+		if x, ok := x.Parameters.(*CreateOperationRequest_DrainNode); ok {
+			return x.DrainNode
+		}
+	}
+	return nil
+}
+
+func (x *CreateOperationRequest) GetActivateNode() *ActivateNode {
+	if x != nil {
+		if x, ok := x.Parameters.(*CreateOperationRequest_ActivateNode); ok {
+			return x.ActivateNode
+		}
+	}
+	return nil
+}
+
 type isCreateOperationRequest_Parameters interface {
 	isCreateOperationRequest_Parameters()
 }
@@ -349,6 +369,16 @@ type CreateOperationRequest_VerifyDigests struct {
 	VerifyDigests *VerifyDigests `protobuf:"bytes,36,opt,name=verify_digests,json=verifyDigests,proto3,oneof"`
 }
 
+type CreateOperationRequest_DrainNode struct {
+	// Moves leaderships off a node and keeps them off.
+	DrainNode *DrainNode `protobuf:"bytes,37,opt,name=drain_node,json=drainNode,proto3,oneof"`
+}
+
+type CreateOperationRequest_ActivateNode struct {
+	// Undoes drain_node.
+	ActivateNode *ActivateNode `protobuf:"bytes,38,opt,name=activate_node,json=activateNode,proto3,oneof"`
+}
+
 func (*CreateOperationRequest_Replay) isCreateOperationRequest_Parameters() {}
 
 func (*CreateOperationRequest_Resolve) isCreateOperationRequest_Parameters() {}
@@ -382,6 +412,10 @@ func (*CreateOperationRequest_Snapshot) isCreateOperationRequest_Parameters() {}
 func (*CreateOperationRequest_Backup) isCreateOperationRequest_Parameters() {}
 
 func (*CreateOperationRequest_VerifyDigests) isCreateOperationRequest_Parameters() {}
+
+func (*CreateOperationRequest_DrainNode) isCreateOperationRequest_Parameters() {}
+
+func (*CreateOperationRequest_ActivateNode) isCreateOperationRequest_Parameters() {}
 
 // The receipt.
 type CreateOperationResponse struct {
@@ -1055,7 +1089,7 @@ var File_sealane_v1_control_calls_proto protoreflect.FileDescriptor
 const file_sealane_v1_control_calls_proto_rawDesc = "" +
 	"\n" +
 	"\x1esealane/v1/control_calls.proto\x12\n" +
-	"sealane.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asealane/v1/operation.proto\x1a\x1csealane/v1/query_calls.proto\x1a\x17sealane/v1/states.proto\x1a\x16sealane/v1/words.proto\"\xcd\b\n" +
+	"sealane.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1asealane/v1/operation.proto\x1a\x1csealane/v1/query_calls.proto\x1a\x17sealane/v1/states.proto\x1a\x16sealane/v1/words.proto\"\xc6\t\n" +
 	"\x16CreateOperationRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12,\n" +
@@ -1080,7 +1114,10 @@ const file_sealane_v1_control_calls_proto_rawDesc = "" +
 	"\x13transfer_leadership\x18! \x01(\v2\x1e.sealane.v1.TransferLeadershipH\x00R\x12transferLeadership\x122\n" +
 	"\bsnapshot\x18\" \x01(\v2\x14.sealane.v1.SnapshotH\x00R\bsnapshot\x12,\n" +
 	"\x06backup\x18# \x01(\v2\x12.sealane.v1.BackupH\x00R\x06backup\x12B\n" +
-	"\x0everify_digests\x18$ \x01(\v2\x19.sealane.v1.VerifyDigestsH\x00R\rverifyDigestsB\f\n" +
+	"\x0everify_digests\x18$ \x01(\v2\x19.sealane.v1.VerifyDigestsH\x00R\rverifyDigests\x126\n" +
+	"\n" +
+	"drain_node\x18% \x01(\v2\x15.sealane.v1.DrainNodeH\x00R\tdrainNode\x12?\n" +
+	"\ractivate_node\x18& \x01(\v2\x18.sealane.v1.ActivateNodeH\x00R\factivateNodeB\f\n" +
 	"\n" +
 	"parameters\"N\n" +
 	"\x17CreateOperationResponse\x123\n" +
@@ -1176,16 +1213,18 @@ var file_sealane_v1_control_calls_proto_goTypes = []any{
 	(*Snapshot)(nil),                // 25: sealane.v1.Snapshot
 	(*Backup)(nil),                  // 26: sealane.v1.Backup
 	(*VerifyDigests)(nil),           // 27: sealane.v1.VerifyDigests
-	(*Operation)(nil),               // 28: sealane.v1.Operation
-	(OperationState_Value)(0),       // 29: sealane.v1.OperationState.Value
-	(IntendedAction_Value)(0),       // 30: sealane.v1.IntendedAction.Value
-	(Consistency_Value)(0),          // 31: sealane.v1.Consistency.Value
-	(*durationpb.Duration)(nil),     // 32: google.protobuf.Duration
-	(GenerationState_Value)(0),      // 33: sealane.v1.GenerationState.Value
-	(*timestamppb.Timestamp)(nil),   // 34: google.protobuf.Timestamp
-	(*ReadMetadata)(nil),            // 35: sealane.v1.ReadMetadata
-	(PreflightQuestion_Value)(0),    // 36: sealane.v1.PreflightQuestion.Value
-	(PreflightVerdict_Value)(0),     // 37: sealane.v1.PreflightVerdict.Value
+	(*DrainNode)(nil),               // 28: sealane.v1.DrainNode
+	(*ActivateNode)(nil),            // 29: sealane.v1.ActivateNode
+	(*Operation)(nil),               // 30: sealane.v1.Operation
+	(OperationState_Value)(0),       // 31: sealane.v1.OperationState.Value
+	(IntendedAction_Value)(0),       // 32: sealane.v1.IntendedAction.Value
+	(Consistency_Value)(0),          // 33: sealane.v1.Consistency.Value
+	(*durationpb.Duration)(nil),     // 34: google.protobuf.Duration
+	(GenerationState_Value)(0),      // 35: sealane.v1.GenerationState.Value
+	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
+	(*ReadMetadata)(nil),            // 37: sealane.v1.ReadMetadata
+	(PreflightQuestion_Value)(0),    // 38: sealane.v1.PreflightQuestion.Value
+	(PreflightVerdict_Value)(0),     // 39: sealane.v1.PreflightVerdict.Value
 }
 var file_sealane_v1_control_calls_proto_depIdxs = []int32{
 	11, // 0: sealane.v1.CreateOperationRequest.replay:type_name -> sealane.v1.Replay
@@ -1205,25 +1244,27 @@ var file_sealane_v1_control_calls_proto_depIdxs = []int32{
 	25, // 14: sealane.v1.CreateOperationRequest.snapshot:type_name -> sealane.v1.Snapshot
 	26, // 15: sealane.v1.CreateOperationRequest.backup:type_name -> sealane.v1.Backup
 	27, // 16: sealane.v1.CreateOperationRequest.verify_digests:type_name -> sealane.v1.VerifyDigests
-	28, // 17: sealane.v1.CreateOperationResponse.operation:type_name -> sealane.v1.Operation
-	28, // 18: sealane.v1.GetOperationResponse.operation:type_name -> sealane.v1.Operation
-	29, // 19: sealane.v1.ListOperationsRequest.state:type_name -> sealane.v1.OperationState.Value
-	28, // 20: sealane.v1.ListOperationsResponse.operations:type_name -> sealane.v1.Operation
-	28, // 21: sealane.v1.WatchOperationResponse.operation:type_name -> sealane.v1.Operation
-	30, // 22: sealane.v1.PreflightRequest.action:type_name -> sealane.v1.IntendedAction.Value
-	31, // 23: sealane.v1.PreflightRequest.consistency:type_name -> sealane.v1.Consistency.Value
-	32, // 24: sealane.v1.PreflightRequest.wait:type_name -> google.protobuf.Duration
-	10, // 25: sealane.v1.PreflightResponse.answers:type_name -> sealane.v1.PreflightAnswer
-	33, // 26: sealane.v1.PreflightResponse.state:type_name -> sealane.v1.GenerationState.Value
-	34, // 27: sealane.v1.PreflightResponse.deadline:type_name -> google.protobuf.Timestamp
-	35, // 28: sealane.v1.PreflightResponse.read:type_name -> sealane.v1.ReadMetadata
-	36, // 29: sealane.v1.PreflightAnswer.question:type_name -> sealane.v1.PreflightQuestion.Value
-	37, // 30: sealane.v1.PreflightAnswer.verdict:type_name -> sealane.v1.PreflightVerdict.Value
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	28, // 17: sealane.v1.CreateOperationRequest.drain_node:type_name -> sealane.v1.DrainNode
+	29, // 18: sealane.v1.CreateOperationRequest.activate_node:type_name -> sealane.v1.ActivateNode
+	30, // 19: sealane.v1.CreateOperationResponse.operation:type_name -> sealane.v1.Operation
+	30, // 20: sealane.v1.GetOperationResponse.operation:type_name -> sealane.v1.Operation
+	31, // 21: sealane.v1.ListOperationsRequest.state:type_name -> sealane.v1.OperationState.Value
+	30, // 22: sealane.v1.ListOperationsResponse.operations:type_name -> sealane.v1.Operation
+	30, // 23: sealane.v1.WatchOperationResponse.operation:type_name -> sealane.v1.Operation
+	32, // 24: sealane.v1.PreflightRequest.action:type_name -> sealane.v1.IntendedAction.Value
+	33, // 25: sealane.v1.PreflightRequest.consistency:type_name -> sealane.v1.Consistency.Value
+	34, // 26: sealane.v1.PreflightRequest.wait:type_name -> google.protobuf.Duration
+	10, // 27: sealane.v1.PreflightResponse.answers:type_name -> sealane.v1.PreflightAnswer
+	35, // 28: sealane.v1.PreflightResponse.state:type_name -> sealane.v1.GenerationState.Value
+	36, // 29: sealane.v1.PreflightResponse.deadline:type_name -> google.protobuf.Timestamp
+	37, // 30: sealane.v1.PreflightResponse.read:type_name -> sealane.v1.ReadMetadata
+	38, // 31: sealane.v1.PreflightAnswer.question:type_name -> sealane.v1.PreflightQuestion.Value
+	39, // 32: sealane.v1.PreflightAnswer.verdict:type_name -> sealane.v1.PreflightVerdict.Value
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_sealane_v1_control_calls_proto_init() }
@@ -1253,6 +1294,8 @@ func file_sealane_v1_control_calls_proto_init() {
 		(*CreateOperationRequest_Snapshot)(nil),
 		(*CreateOperationRequest_Backup)(nil),
 		(*CreateOperationRequest_VerifyDigests)(nil),
+		(*CreateOperationRequest_DrainNode)(nil),
+		(*CreateOperationRequest_ActivateNode)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

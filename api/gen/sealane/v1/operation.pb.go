@@ -57,6 +57,8 @@ type Operation struct {
 	//	*Operation_Snapshot
 	//	*Operation_Backup
 	//	*Operation_VerifyDigests
+	//	*Operation_DrainNode
+	//	*Operation_ActivateNode
 	Parameters isOperation_Parameters `protobuf_oneof:"parameters"`
 	// Canonical hash of kind, scope, parameters and reason, 64 lower-case hexadecimal digits. Equal for equal operations.
 	CanonicalSha256 string `protobuf:"bytes,50,opt,name=canonical_sha256,json=canonicalSha256,proto3" json:"canonical_sha256,omitempty"`
@@ -303,6 +305,24 @@ func (x *Operation) GetVerifyDigests() *VerifyDigests {
 	return nil
 }
 
+func (x *Operation) GetDrainNode() *DrainNode {
+	if x != nil {
+		if x, ok := x.Parameters.(*Operation_DrainNode); ok {
+			return x.DrainNode
+		}
+	}
+	return nil
+}
+
+func (x *Operation) GetActivateNode() *ActivateNode {
+	if x != nil {
+		if x, ok := x.Parameters.(*Operation_ActivateNode); ok {
+			return x.ActivateNode
+		}
+	}
+	return nil
+}
+
 func (x *Operation) GetCanonicalSha256() string {
 	if x != nil {
 		return x.CanonicalSha256
@@ -448,6 +468,16 @@ type Operation_VerifyDigests struct {
 	VerifyDigests *VerifyDigests `protobuf:"bytes,36,opt,name=verify_digests,json=verifyDigests,proto3,oneof"`
 }
 
+type Operation_DrainNode struct {
+	// Moves leaderships off a node and keeps them off.
+	DrainNode *DrainNode `protobuf:"bytes,37,opt,name=drain_node,json=drainNode,proto3,oneof"`
+}
+
+type Operation_ActivateNode struct {
+	// Undoes DrainNode.
+	ActivateNode *ActivateNode `protobuf:"bytes,38,opt,name=activate_node,json=activateNode,proto3,oneof"`
+}
+
 func (*Operation_Replay) isOperation_Parameters() {}
 
 func (*Operation_Resolve) isOperation_Parameters() {}
@@ -482,10 +512,14 @@ func (*Operation_Backup) isOperation_Parameters() {}
 
 func (*Operation_VerifyDigests) isOperation_Parameters() {}
 
+func (*Operation_DrainNode) isOperation_Parameters() {}
+
+func (*Operation_ActivateNode) isOperation_Parameters() {}
+
 // An operation's stage in one shard.
 type OperationTarget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The shard.
+	// The shard. Without meaning where control_group is set.
 	Shard uint32 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	// How far it is there.
 	State TargetState_Value `protobuf:"varint,2,opt,name=state,proto3,enum=sealane.v1.TargetState_Value" json:"state,omitempty"`
@@ -496,7 +530,13 @@ type OperationTarget struct {
 	// What it did there.
 	Progress *OperationProgress `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"`
 	// Why it was REJECTED there; absent otherwise.
-	Error         *status.Status `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	Error *status.Status `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// It is the control group.
+	ControlGroup bool `protobuf:"varint,7,opt,name=control_group,json=controlGroup,proto3" json:"control_group,omitempty"`
+	// What the operation waits for there, or found there, for people; empty where there is nothing to say.
+	Note string `protobuf:"bytes,8,opt,name=note,proto3" json:"note,omitempty"`
+	// Digests of verify_digests, one per replica.
+	Digests       []*ReplicaDigest `protobuf:"bytes,9,rep,name=digests,proto3" json:"digests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -573,6 +613,100 @@ func (x *OperationTarget) GetError() *status.Status {
 	return nil
 }
 
+func (x *OperationTarget) GetControlGroup() bool {
+	if x != nil {
+		return x.ControlGroup
+	}
+	return false
+}
+
+func (x *OperationTarget) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *OperationTarget) GetDigests() []*ReplicaDigest {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
+// The digest of one replica at an index.
+type ReplicaDigest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that holds it.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Where, `shard:index`.
+	Position string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	// 64 lower-case hexadecimal digits; empty where it has none.
+	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// DONE, or why there is none: PENDING, SKIPPED (a snapshot jumped over the index), UNKNOWN (its process began later), UNREACHABLE.
+	State         string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaDigest) Reset() {
+	*x = ReplicaDigest{}
+	mi := &file_sealane_v1_operation_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaDigest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaDigest) ProtoMessage() {}
+
+func (x *ReplicaDigest) ProtoReflect() protoreflect.Message {
+	mi := &file_sealane_v1_operation_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaDigest.ProtoReflect.Descriptor instead.
+func (*ReplicaDigest) Descriptor() ([]byte, []int) {
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ReplicaDigest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ReplicaDigest) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+func (x *ReplicaDigest) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *ReplicaDigest) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 // What an operation did, in things (messages, attempts, lanes). matched is the sum of the other three once the operation is done.
 type OperationProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -590,7 +724,7 @@ type OperationProgress struct {
 
 func (x *OperationProgress) Reset() {
 	*x = OperationProgress{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[2]
+	mi := &file_sealane_v1_operation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +736,7 @@ func (x *OperationProgress) String() string {
 func (*OperationProgress) ProtoMessage() {}
 
 func (x *OperationProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[2]
+	mi := &file_sealane_v1_operation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +749,7 @@ func (x *OperationProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationProgress.ProtoReflect.Descriptor instead.
 func (*OperationProgress) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{2}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *OperationProgress) GetMatched() uint64 {
@@ -667,7 +801,7 @@ type DeadLetterFilter struct {
 
 func (x *DeadLetterFilter) Reset() {
 	*x = DeadLetterFilter{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[3]
+	mi := &file_sealane_v1_operation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +813,7 @@ func (x *DeadLetterFilter) String() string {
 func (*DeadLetterFilter) ProtoMessage() {}
 
 func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[3]
+	mi := &file_sealane_v1_operation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +826,7 @@ func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterFilter.ProtoReflect.Descriptor instead.
 func (*DeadLetterFilter) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{3}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DeadLetterFilter) GetDestination() string {
@@ -758,7 +892,7 @@ type Replay struct {
 
 func (x *Replay) Reset() {
 	*x = Replay{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[4]
+	mi := &file_sealane_v1_operation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +904,7 @@ func (x *Replay) String() string {
 func (*Replay) ProtoMessage() {}
 
 func (x *Replay) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[4]
+	mi := &file_sealane_v1_operation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +917,7 @@ func (x *Replay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replay.ProtoReflect.Descriptor instead.
 func (*Replay) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{4}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Replay) GetFilter() *DeadLetterFilter {
@@ -847,7 +981,7 @@ type Resolve struct {
 
 func (x *Resolve) Reset() {
 	*x = Resolve{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[5]
+	mi := &file_sealane_v1_operation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +993,7 @@ func (x *Resolve) String() string {
 func (*Resolve) ProtoMessage() {}
 
 func (x *Resolve) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[5]
+	mi := &file_sealane_v1_operation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +1006,7 @@ func (x *Resolve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resolve.ProtoReflect.Descriptor instead.
 func (*Resolve) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{5}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Resolve) GetMessageId() string {
@@ -927,7 +1061,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[6]
+	mi := &file_sealane_v1_operation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1073,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[6]
+	mi := &file_sealane_v1_operation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1086,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{6}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Purge) GetFilter() *DeadLetterFilter {
@@ -998,7 +1132,7 @@ type AbandonExport struct {
 
 func (x *AbandonExport) Reset() {
 	*x = AbandonExport{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[7]
+	mi := &file_sealane_v1_operation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1010,7 +1144,7 @@ func (x *AbandonExport) String() string {
 func (*AbandonExport) ProtoMessage() {}
 
 func (x *AbandonExport) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[7]
+	mi := &file_sealane_v1_operation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1023,7 +1157,7 @@ func (x *AbandonExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonExport.ProtoReflect.Descriptor instead.
 func (*AbandonExport) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{7}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AbandonExport) GetFilter() *DeadLetterFilter {
@@ -1060,7 +1194,7 @@ type PauseLane struct {
 
 func (x *PauseLane) Reset() {
 	*x = PauseLane{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[8]
+	mi := &file_sealane_v1_operation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1206,7 @@ func (x *PauseLane) String() string {
 func (*PauseLane) ProtoMessage() {}
 
 func (x *PauseLane) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[8]
+	mi := &file_sealane_v1_operation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1219,7 @@ func (x *PauseLane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseLane.ProtoReflect.Descriptor instead.
 func (*PauseLane) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{8}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PauseLane) GetDestination() string {
@@ -1115,7 +1249,7 @@ type ResumeLane struct {
 
 func (x *ResumeLane) Reset() {
 	*x = ResumeLane{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[9]
+	mi := &file_sealane_v1_operation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1261,7 @@ func (x *ResumeLane) String() string {
 func (*ResumeLane) ProtoMessage() {}
 
 func (x *ResumeLane) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[9]
+	mi := &file_sealane_v1_operation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1274,7 @@ func (x *ResumeLane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLane.ProtoReflect.Descriptor instead.
 func (*ResumeLane) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{9}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResumeLane) GetDestination() string {
@@ -1170,7 +1304,7 @@ type CloseLane struct {
 
 func (x *CloseLane) Reset() {
 	*x = CloseLane{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[10]
+	mi := &file_sealane_v1_operation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1316,7 @@ func (x *CloseLane) String() string {
 func (*CloseLane) ProtoMessage() {}
 
 func (x *CloseLane) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[10]
+	mi := &file_sealane_v1_operation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1329,7 @@ func (x *CloseLane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseLane.ProtoReflect.Descriptor instead.
 func (*CloseLane) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{10}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CloseLane) GetDestination() string {
@@ -1225,7 +1359,7 @@ type ResetCircuit struct {
 
 func (x *ResetCircuit) Reset() {
 	*x = ResetCircuit{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[11]
+	mi := &file_sealane_v1_operation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1371,7 @@ func (x *ResetCircuit) String() string {
 func (*ResetCircuit) ProtoMessage() {}
 
 func (x *ResetCircuit) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[11]
+	mi := &file_sealane_v1_operation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1384,7 @@ func (x *ResetCircuit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetCircuit.ProtoReflect.Descriptor instead.
 func (*ResetCircuit) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{11}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResetCircuit) GetDestination() string {
@@ -1286,7 +1420,7 @@ type RepinMessages struct {
 
 func (x *RepinMessages) Reset() {
 	*x = RepinMessages{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[12]
+	mi := &file_sealane_v1_operation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1432,7 @@ func (x *RepinMessages) String() string {
 func (*RepinMessages) ProtoMessage() {}
 
 func (x *RepinMessages) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[12]
+	mi := &file_sealane_v1_operation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1445,7 @@ func (x *RepinMessages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepinMessages.ProtoReflect.Descriptor instead.
 func (*RepinMessages) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{12}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RepinMessages) GetDestination() string {
@@ -1360,7 +1494,7 @@ type CancelOperation struct {
 
 func (x *CancelOperation) Reset() {
 	*x = CancelOperation{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[13]
+	mi := &file_sealane_v1_operation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1506,7 @@ func (x *CancelOperation) String() string {
 func (*CancelOperation) ProtoMessage() {}
 
 func (x *CancelOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[13]
+	mi := &file_sealane_v1_operation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1519,7 @@ func (x *CancelOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperation.ProtoReflect.Descriptor instead.
 func (*CancelOperation) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{13}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CancelOperation) GetOperationId() string {
@@ -1408,7 +1542,7 @@ type AddNode struct {
 
 func (x *AddNode) Reset() {
 	*x = AddNode{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[14]
+	mi := &file_sealane_v1_operation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1554,7 @@ func (x *AddNode) String() string {
 func (*AddNode) ProtoMessage() {}
 
 func (x *AddNode) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[14]
+	mi := &file_sealane_v1_operation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1567,7 @@ func (x *AddNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNode.ProtoReflect.Descriptor instead.
 func (*AddNode) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{14}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AddNode) GetNodeId() string {
@@ -1463,7 +1597,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[15]
+	mi := &file_sealane_v1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1609,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[15]
+	mi := &file_sealane_v1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1622,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{15}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RemoveNode) GetNodeId() string {
@@ -1520,7 +1654,7 @@ type MoveReplica struct {
 
 func (x *MoveReplica) Reset() {
 	*x = MoveReplica{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[16]
+	mi := &file_sealane_v1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1666,7 @@ func (x *MoveReplica) String() string {
 func (*MoveReplica) ProtoMessage() {}
 
 func (x *MoveReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[16]
+	mi := &file_sealane_v1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1679,7 @@ func (x *MoveReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveReplica.ProtoReflect.Descriptor instead.
 func (*MoveReplica) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{16}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MoveReplica) GetShard() uint32 {
@@ -1582,7 +1716,7 @@ type TransferLeadership struct {
 
 func (x *TransferLeadership) Reset() {
 	*x = TransferLeadership{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[17]
+	mi := &file_sealane_v1_operation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1728,7 @@ func (x *TransferLeadership) String() string {
 func (*TransferLeadership) ProtoMessage() {}
 
 func (x *TransferLeadership) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[17]
+	mi := &file_sealane_v1_operation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1741,7 @@ func (x *TransferLeadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadership.ProtoReflect.Descriptor instead.
 func (*TransferLeadership) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{17}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TransferLeadership) GetShard() uint32 {
@@ -1635,7 +1769,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[18]
+	mi := &file_sealane_v1_operation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1781,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[18]
+	mi := &file_sealane_v1_operation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1794,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{18}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Snapshot) GetShard() uint32 {
@@ -1681,7 +1815,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[19]
+	mi := &file_sealane_v1_operation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1827,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[19]
+	mi := &file_sealane_v1_operation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1840,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{19}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Backup) GetDirectory() string {
@@ -1727,7 +1861,7 @@ type VerifyDigests struct {
 
 func (x *VerifyDigests) Reset() {
 	*x = VerifyDigests{}
-	mi := &file_sealane_v1_operation_proto_msgTypes[20]
+	mi := &file_sealane_v1_operation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1873,7 @@ func (x *VerifyDigests) String() string {
 func (*VerifyDigests) ProtoMessage() {}
 
 func (x *VerifyDigests) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_v1_operation_proto_msgTypes[20]
+	mi := &file_sealane_v1_operation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1886,7 @@ func (x *VerifyDigests) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyDigests.ProtoReflect.Descriptor instead.
 func (*VerifyDigests) Descriptor() ([]byte, []int) {
-	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{20}
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *VerifyDigests) GetShard() uint32 {
@@ -1762,12 +1896,104 @@ func (x *VerifyDigests) GetShard() uint32 {
 	return 0
 }
 
+// Moves leaderships off a node and keeps them off, as before maintenance. Its replicas stay.
+type DrainNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNode) Reset() {
+	*x = DrainNode{}
+	mi := &file_sealane_v1_operation_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNode) ProtoMessage() {}
+
+func (x *DrainNode) ProtoReflect() protoreflect.Message {
+	mi := &file_sealane_v1_operation_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
+func (*DrainNode) Descriptor() ([]byte, []int) {
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DrainNode) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+// Lets a node lead again.
+type ActivateNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActivateNode) Reset() {
+	*x = ActivateNode{}
+	mi := &file_sealane_v1_operation_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActivateNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActivateNode) ProtoMessage() {}
+
+func (x *ActivateNode) ProtoReflect() protoreflect.Message {
+	mi := &file_sealane_v1_operation_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActivateNode.ProtoReflect.Descriptor instead.
+func (*ActivateNode) Descriptor() ([]byte, []int) {
+	return file_sealane_v1_operation_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ActivateNode) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
 var File_sealane_v1_operation_proto protoreflect.FileDescriptor
 
 const file_sealane_v1_operation_proto_rawDesc = "" +
 	"\n" +
 	"\x1asealane/v1/operation.proto\x12\n" +
-	"sealane.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x17sealane/v1/states.proto\"\xdf\f\n" +
+	"sealane.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x17sealane/v1/states.proto\"\xd8\r\n" +
 	"\tOperation\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -1795,7 +2021,10 @@ const file_sealane_v1_operation_proto_rawDesc = "" +
 	"\x13transfer_leadership\x18! \x01(\v2\x1e.sealane.v1.TransferLeadershipH\x00R\x12transferLeadership\x122\n" +
 	"\bsnapshot\x18\" \x01(\v2\x14.sealane.v1.SnapshotH\x00R\bsnapshot\x12,\n" +
 	"\x06backup\x18# \x01(\v2\x12.sealane.v1.BackupH\x00R\x06backup\x12B\n" +
-	"\x0everify_digests\x18$ \x01(\v2\x19.sealane.v1.VerifyDigestsH\x00R\rverifyDigests\x12)\n" +
+	"\x0everify_digests\x18$ \x01(\v2\x19.sealane.v1.VerifyDigestsH\x00R\rverifyDigests\x126\n" +
+	"\n" +
+	"drain_node\x18% \x01(\v2\x15.sealane.v1.DrainNodeH\x00R\tdrainNode\x12?\n" +
+	"\ractivate_node\x18& \x01(\v2\x18.sealane.v1.ActivateNodeH\x00R\factivateNode\x12)\n" +
 	"\x10canonical_sha256\x182 \x01(\tR\x0fcanonicalSha256\x12?\n" +
 	"\rregistered_at\x183 \x01(\v2\x1a.google.protobuf.TimestampR\fregisteredAt\x12/\n" +
 	"\x13registered_position\x184 \x01(\tR\x12registeredPosition\x129\n" +
@@ -1806,14 +2035,22 @@ const file_sealane_v1_operation_proto_rawDesc = "" +
 	"\bprogress\x188 \x01(\v2\x1d.sealane.v1.OperationProgressR\bprogress\x12(\n" +
 	"\x05error\x189 \x01(\v2\x12.google.rpc.StatusR\x05errorB\f\n" +
 	"\n" +
-	"parameters\"\x8c\x02\n" +
+	"parameters\"\xfa\x02\n" +
 	"\x0fOperationTarget\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x123\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1d.sealane.v1.TargetState.ValueR\x05state\x12-\n" +
 	"\x12effective_position\x18\x03 \x01(\tR\x11effectivePosition\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\x129\n" +
 	"\bprogress\x18\x05 \x01(\v2\x1d.sealane.v1.OperationProgressR\bprogress\x12(\n" +
-	"\x05error\x18\x06 \x01(\v2\x12.google.rpc.StatusR\x05error\"y\n" +
+	"\x05error\x18\x06 \x01(\v2\x12.google.rpc.StatusR\x05error\x12#\n" +
+	"\rcontrol_group\x18\a \x01(\bR\fcontrolGroup\x12\x12\n" +
+	"\x04note\x18\b \x01(\tR\x04note\x123\n" +
+	"\adigests\x18\t \x03(\v2\x19.sealane.v1.ReplicaDigestR\adigests\"r\n" +
+	"\rReplicaDigest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\"y\n" +
 	"\x11OperationProgress\x12\x18\n" +
 	"\amatched\x18\x01 \x01(\x04R\amatched\x12\x18\n" +
 	"\aapplied\x18\x02 \x01(\x04R\aapplied\x12\x18\n" +
@@ -1904,7 +2141,11 @@ const file_sealane_v1_operation_proto_rawDesc = "" +
 	"\tdirectory\x18\x01 \x01(\tR\tdirectory\"4\n" +
 	"\rVerifyDigests\x12\x19\n" +
 	"\x05shard\x18\x01 \x01(\rH\x00R\x05shard\x88\x01\x01B\b\n" +
-	"\x06_shardB9Z7github.com/sealane/sealane/api/gen/sealane/v1;sealanev1b\x06proto3"
+	"\x06_shard\"$\n" +
+	"\tDrainNode\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"'\n" +
+	"\fActivateNode\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeIdB9Z7github.com/sealane/sealane/api/gen/sealane/v1;sealanev1b\x06proto3"
 
 var (
 	file_sealane_v1_operation_proto_rawDescOnce sync.Once
@@ -1918,78 +2159,84 @@ func file_sealane_v1_operation_proto_rawDescGZIP() []byte {
 	return file_sealane_v1_operation_proto_rawDescData
 }
 
-var file_sealane_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_sealane_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_sealane_v1_operation_proto_goTypes = []any{
 	(*Operation)(nil),             // 0: sealane.v1.Operation
 	(*OperationTarget)(nil),       // 1: sealane.v1.OperationTarget
-	(*OperationProgress)(nil),     // 2: sealane.v1.OperationProgress
-	(*DeadLetterFilter)(nil),      // 3: sealane.v1.DeadLetterFilter
-	(*Replay)(nil),                // 4: sealane.v1.Replay
-	(*Resolve)(nil),               // 5: sealane.v1.Resolve
-	(*Purge)(nil),                 // 6: sealane.v1.Purge
-	(*AbandonExport)(nil),         // 7: sealane.v1.AbandonExport
-	(*PauseLane)(nil),             // 8: sealane.v1.PauseLane
-	(*ResumeLane)(nil),            // 9: sealane.v1.ResumeLane
-	(*CloseLane)(nil),             // 10: sealane.v1.CloseLane
-	(*ResetCircuit)(nil),          // 11: sealane.v1.ResetCircuit
-	(*RepinMessages)(nil),         // 12: sealane.v1.RepinMessages
-	(*CancelOperation)(nil),       // 13: sealane.v1.CancelOperation
-	(*AddNode)(nil),               // 14: sealane.v1.AddNode
-	(*RemoveNode)(nil),            // 15: sealane.v1.RemoveNode
-	(*MoveReplica)(nil),           // 16: sealane.v1.MoveReplica
-	(*TransferLeadership)(nil),    // 17: sealane.v1.TransferLeadership
-	(*Snapshot)(nil),              // 18: sealane.v1.Snapshot
-	(*Backup)(nil),                // 19: sealane.v1.Backup
-	(*VerifyDigests)(nil),         // 20: sealane.v1.VerifyDigests
-	(OperationState_Value)(0),     // 21: sealane.v1.OperationState.Value
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
-	(*status.Status)(nil),         // 23: google.rpc.Status
-	(TargetState_Value)(0),        // 24: sealane.v1.TargetState.Value
-	(TerminalReason_Value)(0),     // 25: sealane.v1.TerminalReason.Value
-	(GenerationState_Value)(0),    // 26: sealane.v1.GenerationState.Value
-	(ResolveVerdict_Value)(0),     // 27: sealane.v1.ResolveVerdict.Value
+	(*ReplicaDigest)(nil),         // 2: sealane.v1.ReplicaDigest
+	(*OperationProgress)(nil),     // 3: sealane.v1.OperationProgress
+	(*DeadLetterFilter)(nil),      // 4: sealane.v1.DeadLetterFilter
+	(*Replay)(nil),                // 5: sealane.v1.Replay
+	(*Resolve)(nil),               // 6: sealane.v1.Resolve
+	(*Purge)(nil),                 // 7: sealane.v1.Purge
+	(*AbandonExport)(nil),         // 8: sealane.v1.AbandonExport
+	(*PauseLane)(nil),             // 9: sealane.v1.PauseLane
+	(*ResumeLane)(nil),            // 10: sealane.v1.ResumeLane
+	(*CloseLane)(nil),             // 11: sealane.v1.CloseLane
+	(*ResetCircuit)(nil),          // 12: sealane.v1.ResetCircuit
+	(*RepinMessages)(nil),         // 13: sealane.v1.RepinMessages
+	(*CancelOperation)(nil),       // 14: sealane.v1.CancelOperation
+	(*AddNode)(nil),               // 15: sealane.v1.AddNode
+	(*RemoveNode)(nil),            // 16: sealane.v1.RemoveNode
+	(*MoveReplica)(nil),           // 17: sealane.v1.MoveReplica
+	(*TransferLeadership)(nil),    // 18: sealane.v1.TransferLeadership
+	(*Snapshot)(nil),              // 19: sealane.v1.Snapshot
+	(*Backup)(nil),                // 20: sealane.v1.Backup
+	(*VerifyDigests)(nil),         // 21: sealane.v1.VerifyDigests
+	(*DrainNode)(nil),             // 22: sealane.v1.DrainNode
+	(*ActivateNode)(nil),          // 23: sealane.v1.ActivateNode
+	(OperationState_Value)(0),     // 24: sealane.v1.OperationState.Value
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*status.Status)(nil),         // 26: google.rpc.Status
+	(TargetState_Value)(0),        // 27: sealane.v1.TargetState.Value
+	(TerminalReason_Value)(0),     // 28: sealane.v1.TerminalReason.Value
+	(GenerationState_Value)(0),    // 29: sealane.v1.GenerationState.Value
+	(ResolveVerdict_Value)(0),     // 30: sealane.v1.ResolveVerdict.Value
 }
 var file_sealane_v1_operation_proto_depIdxs = []int32{
-	21, // 0: sealane.v1.Operation.state:type_name -> sealane.v1.OperationState.Value
-	4,  // 1: sealane.v1.Operation.replay:type_name -> sealane.v1.Replay
-	5,  // 2: sealane.v1.Operation.resolve:type_name -> sealane.v1.Resolve
-	6,  // 3: sealane.v1.Operation.purge:type_name -> sealane.v1.Purge
-	7,  // 4: sealane.v1.Operation.abandon_export:type_name -> sealane.v1.AbandonExport
-	8,  // 5: sealane.v1.Operation.pause_lane:type_name -> sealane.v1.PauseLane
-	9,  // 6: sealane.v1.Operation.resume_lane:type_name -> sealane.v1.ResumeLane
-	10, // 7: sealane.v1.Operation.close_lane:type_name -> sealane.v1.CloseLane
-	11, // 8: sealane.v1.Operation.reset_circuit:type_name -> sealane.v1.ResetCircuit
-	12, // 9: sealane.v1.Operation.repin_messages:type_name -> sealane.v1.RepinMessages
-	13, // 10: sealane.v1.Operation.cancel_operation:type_name -> sealane.v1.CancelOperation
-	14, // 11: sealane.v1.Operation.add_node:type_name -> sealane.v1.AddNode
-	15, // 12: sealane.v1.Operation.remove_node:type_name -> sealane.v1.RemoveNode
-	16, // 13: sealane.v1.Operation.move_replica:type_name -> sealane.v1.MoveReplica
-	17, // 14: sealane.v1.Operation.transfer_leadership:type_name -> sealane.v1.TransferLeadership
-	18, // 15: sealane.v1.Operation.snapshot:type_name -> sealane.v1.Snapshot
-	19, // 16: sealane.v1.Operation.backup:type_name -> sealane.v1.Backup
-	20, // 17: sealane.v1.Operation.verify_digests:type_name -> sealane.v1.VerifyDigests
-	22, // 18: sealane.v1.Operation.registered_at:type_name -> google.protobuf.Timestamp
-	22, // 19: sealane.v1.Operation.updated_at:type_name -> google.protobuf.Timestamp
-	22, // 20: sealane.v1.Operation.completed_at:type_name -> google.protobuf.Timestamp
-	1,  // 21: sealane.v1.Operation.targets:type_name -> sealane.v1.OperationTarget
-	2,  // 22: sealane.v1.Operation.progress:type_name -> sealane.v1.OperationProgress
-	23, // 23: sealane.v1.Operation.error:type_name -> google.rpc.Status
-	24, // 24: sealane.v1.OperationTarget.state:type_name -> sealane.v1.TargetState.Value
-	2,  // 25: sealane.v1.OperationTarget.progress:type_name -> sealane.v1.OperationProgress
-	23, // 26: sealane.v1.OperationTarget.error:type_name -> google.rpc.Status
-	25, // 27: sealane.v1.DeadLetterFilter.reason:type_name -> sealane.v1.TerminalReason.Value
-	22, // 28: sealane.v1.DeadLetterFilter.failed_after:type_name -> google.protobuf.Timestamp
-	22, // 29: sealane.v1.DeadLetterFilter.failed_before:type_name -> google.protobuf.Timestamp
-	26, // 30: sealane.v1.DeadLetterFilter.state:type_name -> sealane.v1.GenerationState.Value
-	3,  // 31: sealane.v1.Replay.filter:type_name -> sealane.v1.DeadLetterFilter
-	27, // 32: sealane.v1.Resolve.verdict:type_name -> sealane.v1.ResolveVerdict.Value
-	3,  // 33: sealane.v1.Purge.filter:type_name -> sealane.v1.DeadLetterFilter
-	3,  // 34: sealane.v1.AbandonExport.filter:type_name -> sealane.v1.DeadLetterFilter
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	24, // 0: sealane.v1.Operation.state:type_name -> sealane.v1.OperationState.Value
+	5,  // 1: sealane.v1.Operation.replay:type_name -> sealane.v1.Replay
+	6,  // 2: sealane.v1.Operation.resolve:type_name -> sealane.v1.Resolve
+	7,  // 3: sealane.v1.Operation.purge:type_name -> sealane.v1.Purge
+	8,  // 4: sealane.v1.Operation.abandon_export:type_name -> sealane.v1.AbandonExport
+	9,  // 5: sealane.v1.Operation.pause_lane:type_name -> sealane.v1.PauseLane
+	10, // 6: sealane.v1.Operation.resume_lane:type_name -> sealane.v1.ResumeLane
+	11, // 7: sealane.v1.Operation.close_lane:type_name -> sealane.v1.CloseLane
+	12, // 8: sealane.v1.Operation.reset_circuit:type_name -> sealane.v1.ResetCircuit
+	13, // 9: sealane.v1.Operation.repin_messages:type_name -> sealane.v1.RepinMessages
+	14, // 10: sealane.v1.Operation.cancel_operation:type_name -> sealane.v1.CancelOperation
+	15, // 11: sealane.v1.Operation.add_node:type_name -> sealane.v1.AddNode
+	16, // 12: sealane.v1.Operation.remove_node:type_name -> sealane.v1.RemoveNode
+	17, // 13: sealane.v1.Operation.move_replica:type_name -> sealane.v1.MoveReplica
+	18, // 14: sealane.v1.Operation.transfer_leadership:type_name -> sealane.v1.TransferLeadership
+	19, // 15: sealane.v1.Operation.snapshot:type_name -> sealane.v1.Snapshot
+	20, // 16: sealane.v1.Operation.backup:type_name -> sealane.v1.Backup
+	21, // 17: sealane.v1.Operation.verify_digests:type_name -> sealane.v1.VerifyDigests
+	22, // 18: sealane.v1.Operation.drain_node:type_name -> sealane.v1.DrainNode
+	23, // 19: sealane.v1.Operation.activate_node:type_name -> sealane.v1.ActivateNode
+	25, // 20: sealane.v1.Operation.registered_at:type_name -> google.protobuf.Timestamp
+	25, // 21: sealane.v1.Operation.updated_at:type_name -> google.protobuf.Timestamp
+	25, // 22: sealane.v1.Operation.completed_at:type_name -> google.protobuf.Timestamp
+	1,  // 23: sealane.v1.Operation.targets:type_name -> sealane.v1.OperationTarget
+	3,  // 24: sealane.v1.Operation.progress:type_name -> sealane.v1.OperationProgress
+	26, // 25: sealane.v1.Operation.error:type_name -> google.rpc.Status
+	27, // 26: sealane.v1.OperationTarget.state:type_name -> sealane.v1.TargetState.Value
+	3,  // 27: sealane.v1.OperationTarget.progress:type_name -> sealane.v1.OperationProgress
+	26, // 28: sealane.v1.OperationTarget.error:type_name -> google.rpc.Status
+	2,  // 29: sealane.v1.OperationTarget.digests:type_name -> sealane.v1.ReplicaDigest
+	28, // 30: sealane.v1.DeadLetterFilter.reason:type_name -> sealane.v1.TerminalReason.Value
+	25, // 31: sealane.v1.DeadLetterFilter.failed_after:type_name -> google.protobuf.Timestamp
+	25, // 32: sealane.v1.DeadLetterFilter.failed_before:type_name -> google.protobuf.Timestamp
+	29, // 33: sealane.v1.DeadLetterFilter.state:type_name -> sealane.v1.GenerationState.Value
+	4,  // 34: sealane.v1.Replay.filter:type_name -> sealane.v1.DeadLetterFilter
+	30, // 35: sealane.v1.Resolve.verdict:type_name -> sealane.v1.ResolveVerdict.Value
+	4,  // 36: sealane.v1.Purge.filter:type_name -> sealane.v1.DeadLetterFilter
+	4,  // 37: sealane.v1.AbandonExport.filter:type_name -> sealane.v1.DeadLetterFilter
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_sealane_v1_operation_proto_init() }
@@ -2016,20 +2263,22 @@ func file_sealane_v1_operation_proto_init() {
 		(*Operation_Snapshot)(nil),
 		(*Operation_Backup)(nil),
 		(*Operation_VerifyDigests)(nil),
+		(*Operation_DrainNode)(nil),
+		(*Operation_ActivateNode)(nil),
 	}
-	file_sealane_v1_operation_proto_msgTypes[8].OneofWrappers = []any{}
 	file_sealane_v1_operation_proto_msgTypes[9].OneofWrappers = []any{}
 	file_sealane_v1_operation_proto_msgTypes[10].OneofWrappers = []any{}
 	file_sealane_v1_operation_proto_msgTypes[11].OneofWrappers = []any{}
-	file_sealane_v1_operation_proto_msgTypes[18].OneofWrappers = []any{}
-	file_sealane_v1_operation_proto_msgTypes[20].OneofWrappers = []any{}
+	file_sealane_v1_operation_proto_msgTypes[12].OneofWrappers = []any{}
+	file_sealane_v1_operation_proto_msgTypes[19].OneofWrappers = []any{}
+	file_sealane_v1_operation_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sealane_v1_operation_proto_rawDesc), len(file_sealane_v1_operation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

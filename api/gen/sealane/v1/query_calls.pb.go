@@ -35,7 +35,9 @@ type ReadMetadata struct {
 	// The node that answered.
 	Node string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	// That node led the shard when it answered.
-	Leader        bool `protobuf:"varint,5,opt,name=leader,proto3" json:"leader,omitempty"`
+	Leader bool `protobuf:"varint,5,opt,name=leader,proto3" json:"leader,omitempty"`
+	// How long ago that node had heard from the leader: what is newer it may not know of. Absent where it led.
+	LeaderContact *durationpb.Duration `protobuf:"bytes,6,opt,name=leader_contact,json=leaderContact,proto3" json:"leader_contact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -103,6 +105,13 @@ func (x *ReadMetadata) GetLeader() bool {
 		return x.Leader
 	}
 	return false
+}
+
+func (x *ReadMetadata) GetLeaderContact() *durationpb.Duration {
+	if x != nil {
+		return x.LeaderContact
+	}
+	return nil
 }
 
 // Which message to read.
@@ -1479,14 +1488,15 @@ var File_sealane_v1_query_calls_proto protoreflect.FileDescriptor
 const file_sealane_v1_query_calls_proto_rawDesc = "" +
 	"\n" +
 	"\x1csealane/v1/query_calls.proto\x12\n" +
-	"sealane.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csealane/v1/dead_letter.proto\x1a\x15sealane/v1/lane.proto\x1a\x18sealane/v1/message.proto\x1a\x17sealane/v1/states.proto\x1a\x16sealane/v1/words.proto\"\xd8\x01\n" +
+	"sealane.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1csealane/v1/dead_letter.proto\x1a\x15sealane/v1/lane.proto\x1a\x18sealane/v1/message.proto\x1a\x17sealane/v1/states.proto\x1a\x16sealane/v1/words.proto\"\x9a\x02\n" +
 	"\fReadMetadata\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.sealane.v1.ReadStatus.ValueR\x06status\x12)\n" +
 	"\x10applied_position\x18\x02 \x01(\tR\x0fappliedPosition\x12;\n" +
 	"\vshard_clock\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"shardClock\x12\x12\n" +
 	"\x04node\x18\x04 \x01(\tR\x04node\x12\x16\n" +
-	"\x06leader\x18\x05 \x01(\bR\x06leader\"\xd8\x01\n" +
+	"\x06leader\x18\x05 \x01(\bR\x06leader\x12@\n" +
+	"\x0eleader_contact\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rleaderContact\"\xd8\x01\n" +
 	"\x11GetMessageRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12'\n" +
 	"\x0finclude_payload\x18\x02 \x01(\bR\x0eincludePayload\x12?\n" +
@@ -1631,8 +1641,8 @@ var file_sealane_v1_query_calls_proto_goTypes = []any{
 	(*WaitPositionResponse)(nil),          // 18: sealane.v1.WaitPositionResponse
 	(ReadStatus_Value)(0),                 // 19: sealane.v1.ReadStatus.Value
 	(*timestamppb.Timestamp)(nil),         // 20: google.protobuf.Timestamp
-	(Consistency_Value)(0),                // 21: sealane.v1.Consistency.Value
-	(*durationpb.Duration)(nil),           // 22: google.protobuf.Duration
+	(*durationpb.Duration)(nil),           // 21: google.protobuf.Duration
+	(Consistency_Value)(0),                // 22: sealane.v1.Consistency.Value
 	(*Message)(nil),                       // 23: sealane.v1.Message
 	(GenerationState_Value)(0),            // 24: sealane.v1.GenerationState.Value
 	(*MessageSummary)(nil),                // 25: sealane.v1.MessageSummary
@@ -1645,52 +1655,53 @@ var file_sealane_v1_query_calls_proto_goTypes = []any{
 var file_sealane_v1_query_calls_proto_depIdxs = []int32{
 	19, // 0: sealane.v1.ReadMetadata.status:type_name -> sealane.v1.ReadStatus.Value
 	20, // 1: sealane.v1.ReadMetadata.shard_clock:type_name -> google.protobuf.Timestamp
-	21, // 2: sealane.v1.GetMessageRequest.consistency:type_name -> sealane.v1.Consistency.Value
-	22, // 3: sealane.v1.GetMessageRequest.wait:type_name -> google.protobuf.Duration
-	23, // 4: sealane.v1.GetMessageResponse.message:type_name -> sealane.v1.Message
-	0,  // 5: sealane.v1.GetMessageResponse.read:type_name -> sealane.v1.ReadMetadata
-	24, // 6: sealane.v1.ListMessagesRequest.state:type_name -> sealane.v1.GenerationState.Value
-	20, // 7: sealane.v1.ListMessagesRequest.accepted_after:type_name -> google.protobuf.Timestamp
-	20, // 8: sealane.v1.ListMessagesRequest.accepted_before:type_name -> google.protobuf.Timestamp
-	21, // 9: sealane.v1.ListMessagesRequest.consistency:type_name -> sealane.v1.Consistency.Value
-	22, // 10: sealane.v1.ListMessagesRequest.wait:type_name -> google.protobuf.Duration
-	25, // 11: sealane.v1.ListMessagesResponse.messages:type_name -> sealane.v1.MessageSummary
-	0,  // 12: sealane.v1.ListMessagesResponse.reads:type_name -> sealane.v1.ReadMetadata
-	24, // 13: sealane.v1.ListDeadLettersRequest.state:type_name -> sealane.v1.GenerationState.Value
-	26, // 14: sealane.v1.ListDeadLettersRequest.reason:type_name -> sealane.v1.TerminalReason.Value
-	20, // 15: sealane.v1.ListDeadLettersRequest.failed_after:type_name -> google.protobuf.Timestamp
-	20, // 16: sealane.v1.ListDeadLettersRequest.failed_before:type_name -> google.protobuf.Timestamp
-	21, // 17: sealane.v1.ListDeadLettersRequest.consistency:type_name -> sealane.v1.Consistency.Value
-	22, // 18: sealane.v1.ListDeadLettersRequest.wait:type_name -> google.protobuf.Duration
-	27, // 19: sealane.v1.ListDeadLettersResponse.dead_letters:type_name -> sealane.v1.DeadLetter
-	0,  // 20: sealane.v1.ListDeadLettersResponse.reads:type_name -> sealane.v1.ReadMetadata
-	21, // 21: sealane.v1.GetDeadLetterRequest.consistency:type_name -> sealane.v1.Consistency.Value
-	22, // 22: sealane.v1.GetDeadLetterRequest.wait:type_name -> google.protobuf.Duration
-	27, // 23: sealane.v1.GetDeadLetterResponse.dead_letter:type_name -> sealane.v1.DeadLetter
-	0,  // 24: sealane.v1.GetDeadLetterResponse.read:type_name -> sealane.v1.ReadMetadata
-	22, // 25: sealane.v1.ListUncertainAttemptsRequest.min_age:type_name -> google.protobuf.Duration
-	21, // 26: sealane.v1.ListUncertainAttemptsRequest.consistency:type_name -> sealane.v1.Consistency.Value
-	22, // 27: sealane.v1.ListUncertainAttemptsRequest.wait:type_name -> google.protobuf.Duration
-	28, // 28: sealane.v1.ListUncertainAttemptsResponse.uncertain_attempts:type_name -> sealane.v1.UncertainAttempt
-	0,  // 29: sealane.v1.ListUncertainAttemptsResponse.reads:type_name -> sealane.v1.ReadMetadata
-	29, // 30: sealane.v1.ListLanesRequest.gate:type_name -> sealane.v1.Gate.Value
-	21, // 31: sealane.v1.ListLanesRequest.consistency:type_name -> sealane.v1.Consistency.Value
-	22, // 32: sealane.v1.ListLanesRequest.wait:type_name -> google.protobuf.Duration
-	30, // 33: sealane.v1.ListLanesResponse.lanes:type_name -> sealane.v1.Lane
-	0,  // 34: sealane.v1.ListLanesResponse.reads:type_name -> sealane.v1.ReadMetadata
-	21, // 35: sealane.v1.GetLaneRequest.consistency:type_name -> sealane.v1.Consistency.Value
-	22, // 36: sealane.v1.GetLaneRequest.wait:type_name -> google.protobuf.Duration
-	30, // 37: sealane.v1.GetLaneResponse.lane:type_name -> sealane.v1.Lane
-	0,  // 38: sealane.v1.GetLaneResponse.read:type_name -> sealane.v1.ReadMetadata
-	23, // 39: sealane.v1.WatchMessageResponse.message:type_name -> sealane.v1.Message
-	0,  // 40: sealane.v1.WatchMessageResponse.read:type_name -> sealane.v1.ReadMetadata
-	22, // 41: sealane.v1.WaitPositionRequest.wait:type_name -> google.protobuf.Duration
-	0,  // 42: sealane.v1.WaitPositionResponse.read:type_name -> sealane.v1.ReadMetadata
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	21, // 2: sealane.v1.ReadMetadata.leader_contact:type_name -> google.protobuf.Duration
+	22, // 3: sealane.v1.GetMessageRequest.consistency:type_name -> sealane.v1.Consistency.Value
+	21, // 4: sealane.v1.GetMessageRequest.wait:type_name -> google.protobuf.Duration
+	23, // 5: sealane.v1.GetMessageResponse.message:type_name -> sealane.v1.Message
+	0,  // 6: sealane.v1.GetMessageResponse.read:type_name -> sealane.v1.ReadMetadata
+	24, // 7: sealane.v1.ListMessagesRequest.state:type_name -> sealane.v1.GenerationState.Value
+	20, // 8: sealane.v1.ListMessagesRequest.accepted_after:type_name -> google.protobuf.Timestamp
+	20, // 9: sealane.v1.ListMessagesRequest.accepted_before:type_name -> google.protobuf.Timestamp
+	22, // 10: sealane.v1.ListMessagesRequest.consistency:type_name -> sealane.v1.Consistency.Value
+	21, // 11: sealane.v1.ListMessagesRequest.wait:type_name -> google.protobuf.Duration
+	25, // 12: sealane.v1.ListMessagesResponse.messages:type_name -> sealane.v1.MessageSummary
+	0,  // 13: sealane.v1.ListMessagesResponse.reads:type_name -> sealane.v1.ReadMetadata
+	24, // 14: sealane.v1.ListDeadLettersRequest.state:type_name -> sealane.v1.GenerationState.Value
+	26, // 15: sealane.v1.ListDeadLettersRequest.reason:type_name -> sealane.v1.TerminalReason.Value
+	20, // 16: sealane.v1.ListDeadLettersRequest.failed_after:type_name -> google.protobuf.Timestamp
+	20, // 17: sealane.v1.ListDeadLettersRequest.failed_before:type_name -> google.protobuf.Timestamp
+	22, // 18: sealane.v1.ListDeadLettersRequest.consistency:type_name -> sealane.v1.Consistency.Value
+	21, // 19: sealane.v1.ListDeadLettersRequest.wait:type_name -> google.protobuf.Duration
+	27, // 20: sealane.v1.ListDeadLettersResponse.dead_letters:type_name -> sealane.v1.DeadLetter
+	0,  // 21: sealane.v1.ListDeadLettersResponse.reads:type_name -> sealane.v1.ReadMetadata
+	22, // 22: sealane.v1.GetDeadLetterRequest.consistency:type_name -> sealane.v1.Consistency.Value
+	21, // 23: sealane.v1.GetDeadLetterRequest.wait:type_name -> google.protobuf.Duration
+	27, // 24: sealane.v1.GetDeadLetterResponse.dead_letter:type_name -> sealane.v1.DeadLetter
+	0,  // 25: sealane.v1.GetDeadLetterResponse.read:type_name -> sealane.v1.ReadMetadata
+	21, // 26: sealane.v1.ListUncertainAttemptsRequest.min_age:type_name -> google.protobuf.Duration
+	22, // 27: sealane.v1.ListUncertainAttemptsRequest.consistency:type_name -> sealane.v1.Consistency.Value
+	21, // 28: sealane.v1.ListUncertainAttemptsRequest.wait:type_name -> google.protobuf.Duration
+	28, // 29: sealane.v1.ListUncertainAttemptsResponse.uncertain_attempts:type_name -> sealane.v1.UncertainAttempt
+	0,  // 30: sealane.v1.ListUncertainAttemptsResponse.reads:type_name -> sealane.v1.ReadMetadata
+	29, // 31: sealane.v1.ListLanesRequest.gate:type_name -> sealane.v1.Gate.Value
+	22, // 32: sealane.v1.ListLanesRequest.consistency:type_name -> sealane.v1.Consistency.Value
+	21, // 33: sealane.v1.ListLanesRequest.wait:type_name -> google.protobuf.Duration
+	30, // 34: sealane.v1.ListLanesResponse.lanes:type_name -> sealane.v1.Lane
+	0,  // 35: sealane.v1.ListLanesResponse.reads:type_name -> sealane.v1.ReadMetadata
+	22, // 36: sealane.v1.GetLaneRequest.consistency:type_name -> sealane.v1.Consistency.Value
+	21, // 37: sealane.v1.GetLaneRequest.wait:type_name -> google.protobuf.Duration
+	30, // 38: sealane.v1.GetLaneResponse.lane:type_name -> sealane.v1.Lane
+	0,  // 39: sealane.v1.GetLaneResponse.read:type_name -> sealane.v1.ReadMetadata
+	23, // 40: sealane.v1.WatchMessageResponse.message:type_name -> sealane.v1.Message
+	0,  // 41: sealane.v1.WatchMessageResponse.read:type_name -> sealane.v1.ReadMetadata
+	21, // 42: sealane.v1.WaitPositionRequest.wait:type_name -> google.protobuf.Duration
+	0,  // 43: sealane.v1.WaitPositionResponse.read:type_name -> sealane.v1.ReadMetadata
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_sealane_v1_query_calls_proto_init() }

@@ -1487,6 +1487,63 @@ func (ReplicaRole_Value) EnumDescriptor() ([]byte, []int) {
 	return file_sealane_v1_states_proto_rawDescGZIP(), []int{21, 0}
 }
 
+// The states.
+type NodeState_Value int32
+
+const (
+	// Not known to the answering node.
+	NodeState_NODE_STATE_UNSPECIFIED NodeState_Value = 0
+	// Holds replicas and leads.
+	NodeState_ACTIVE NodeState_Value = 1
+	// Holds replicas and leads none.
+	NodeState_DRAINING NodeState_Value = 2
+	// Left the cluster for ever.
+	NodeState_REMOVED NodeState_Value = 3
+)
+
+// Enum value maps for NodeState_Value.
+var (
+	NodeState_Value_name = map[int32]string{
+		0: "NODE_STATE_UNSPECIFIED",
+		1: "ACTIVE",
+		2: "DRAINING",
+		3: "REMOVED",
+	}
+	NodeState_Value_value = map[string]int32{
+		"NODE_STATE_UNSPECIFIED": 0,
+		"ACTIVE":                 1,
+		"DRAINING":               2,
+		"REMOVED":                3,
+	}
+)
+
+func (x NodeState_Value) Enum() *NodeState_Value {
+	p := new(NodeState_Value)
+	*p = x
+	return p
+}
+
+func (x NodeState_Value) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeState_Value) Descriptor() protoreflect.EnumDescriptor {
+	return file_sealane_v1_states_proto_enumTypes[22].Descriptor()
+}
+
+func (NodeState_Value) Type() protoreflect.EnumType {
+	return &file_sealane_v1_states_proto_enumTypes[22]
+}
+
+func (x NodeState_Value) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeState_Value.Descriptor instead.
+func (NodeState_Value) EnumDescriptor() ([]byte, []int) {
+	return file_sealane_v1_states_proto_rawDescGZIP(), []int{22, 0}
+}
+
 // Where one generation stands.
 type GenerationState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2301,6 +2358,43 @@ func (*ReplicaRole) Descriptor() ([]byte, []int) {
 	return file_sealane_v1_states_proto_rawDescGZIP(), []int{21}
 }
 
+// Whether a node takes part.
+type NodeState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeState) Reset() {
+	*x = NodeState{}
+	mi := &file_sealane_v1_states_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeState) ProtoMessage() {}
+
+func (x *NodeState) ProtoReflect() protoreflect.Message {
+	mi := &file_sealane_v1_states_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
+func (*NodeState) Descriptor() ([]byte, []int) {
+	return file_sealane_v1_states_proto_rawDescGZIP(), []int{22}
+}
+
 var File_sealane_v1_states_proto protoreflect.FileDescriptor
 
 const file_sealane_v1_states_proto_rawDesc = "" +
@@ -2517,7 +2611,14 @@ const file_sealane_v1_states_proto_rawDesc = "" +
 	"\n" +
 	"\x06LEADER\x10\x01\x12\f\n" +
 	"\bFOLLOWER\x10\x02\x12\v\n" +
-	"\aLEARNER\x10\x03B9Z7github.com/sealane/sealane/api/gen/sealane/v1;sealanev1b\x06proto3"
+	"\aLEARNER\x10\x03\"W\n" +
+	"\tNodeState\"J\n" +
+	"\x05Value\x12\x1a\n" +
+	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\n" +
+	"\n" +
+	"\x06ACTIVE\x10\x01\x12\f\n" +
+	"\bDRAINING\x10\x02\x12\v\n" +
+	"\aREMOVED\x10\x03B9Z7github.com/sealane/sealane/api/gen/sealane/v1;sealanev1b\x06proto3"
 
 var (
 	file_sealane_v1_states_proto_rawDescOnce sync.Once
@@ -2531,8 +2632,8 @@ func file_sealane_v1_states_proto_rawDescGZIP() []byte {
 	return file_sealane_v1_states_proto_rawDescData
 }
 
-var file_sealane_v1_states_proto_enumTypes = make([]protoimpl.EnumInfo, 22)
-var file_sealane_v1_states_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_sealane_v1_states_proto_enumTypes = make([]protoimpl.EnumInfo, 23)
+var file_sealane_v1_states_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_sealane_v1_states_proto_goTypes = []any{
 	(GenerationState_Value)(0),   // 0: sealane.v1.GenerationState.Value
 	(TerminalReason_Value)(0),    // 1: sealane.v1.TerminalReason.Value
@@ -2556,28 +2657,30 @@ var file_sealane_v1_states_proto_goTypes = []any{
 	(PreflightQuestion_Value)(0), // 19: sealane.v1.PreflightQuestion.Value
 	(PreflightVerdict_Value)(0),  // 20: sealane.v1.PreflightVerdict.Value
 	(ReplicaRole_Value)(0),       // 21: sealane.v1.ReplicaRole.Value
-	(*GenerationState)(nil),      // 22: sealane.v1.GenerationState
-	(*TerminalReason)(nil),       // 23: sealane.v1.TerminalReason
-	(*GenerationOrigin)(nil),     // 24: sealane.v1.GenerationOrigin
-	(*SideEffect)(nil),           // 25: sealane.v1.SideEffect
-	(*Disposition)(nil),          // 26: sealane.v1.Disposition
-	(*Work)(nil),                 // 27: sealane.v1.Work
-	(*NextAttemptReason)(nil),    // 28: sealane.v1.NextAttemptReason
-	(*DeadlineReason)(nil),       // 29: sealane.v1.DeadlineReason
-	(*Gate)(nil),                 // 30: sealane.v1.Gate
-	(*Readiness)(nil),            // 31: sealane.v1.Readiness
-	(*CircuitPhase)(nil),         // 32: sealane.v1.CircuitPhase
-	(*SendHold)(nil),             // 33: sealane.v1.SendHold
-	(*ExportState)(nil),          // 34: sealane.v1.ExportState
-	(*ResolveVerdict)(nil),       // 35: sealane.v1.ResolveVerdict
-	(*OperationState)(nil),       // 36: sealane.v1.OperationState
-	(*TargetState)(nil),          // 37: sealane.v1.TargetState
-	(*HistoryEvent)(nil),         // 38: sealane.v1.HistoryEvent
-	(*ReadStatus)(nil),           // 39: sealane.v1.ReadStatus
-	(*Acceptance)(nil),           // 40: sealane.v1.Acceptance
-	(*PreflightQuestion)(nil),    // 41: sealane.v1.PreflightQuestion
-	(*PreflightVerdict)(nil),     // 42: sealane.v1.PreflightVerdict
-	(*ReplicaRole)(nil),          // 43: sealane.v1.ReplicaRole
+	(NodeState_Value)(0),         // 22: sealane.v1.NodeState.Value
+	(*GenerationState)(nil),      // 23: sealane.v1.GenerationState
+	(*TerminalReason)(nil),       // 24: sealane.v1.TerminalReason
+	(*GenerationOrigin)(nil),     // 25: sealane.v1.GenerationOrigin
+	(*SideEffect)(nil),           // 26: sealane.v1.SideEffect
+	(*Disposition)(nil),          // 27: sealane.v1.Disposition
+	(*Work)(nil),                 // 28: sealane.v1.Work
+	(*NextAttemptReason)(nil),    // 29: sealane.v1.NextAttemptReason
+	(*DeadlineReason)(nil),       // 30: sealane.v1.DeadlineReason
+	(*Gate)(nil),                 // 31: sealane.v1.Gate
+	(*Readiness)(nil),            // 32: sealane.v1.Readiness
+	(*CircuitPhase)(nil),         // 33: sealane.v1.CircuitPhase
+	(*SendHold)(nil),             // 34: sealane.v1.SendHold
+	(*ExportState)(nil),          // 35: sealane.v1.ExportState
+	(*ResolveVerdict)(nil),       // 36: sealane.v1.ResolveVerdict
+	(*OperationState)(nil),       // 37: sealane.v1.OperationState
+	(*TargetState)(nil),          // 38: sealane.v1.TargetState
+	(*HistoryEvent)(nil),         // 39: sealane.v1.HistoryEvent
+	(*ReadStatus)(nil),           // 40: sealane.v1.ReadStatus
+	(*Acceptance)(nil),           // 41: sealane.v1.Acceptance
+	(*PreflightQuestion)(nil),    // 42: sealane.v1.PreflightQuestion
+	(*PreflightVerdict)(nil),     // 43: sealane.v1.PreflightVerdict
+	(*ReplicaRole)(nil),          // 44: sealane.v1.ReplicaRole
+	(*NodeState)(nil),            // 45: sealane.v1.NodeState
 }
 var file_sealane_v1_states_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -2597,8 +2700,8 @@ func file_sealane_v1_states_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sealane_v1_states_proto_rawDesc), len(file_sealane_v1_states_proto_rawDesc)),
-			NumEnums:      22,
-			NumMessages:   22,
+			NumEnums:      23,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -31,6 +31,14 @@ type CatalogCommand struct {
 	//	*CatalogCommand_FoundCluster
 	//	*CatalogCommand_ApplyDestination
 	//	*CatalogCommand_DeleteDestination
+	//	*CatalogCommand_CreateNamespace
+	//	*CatalogCommand_RegisterNode
+	//	*CatalogCommand_SetNodeState
+	//	*CatalogCommand_ChangePlacement
+	//	*CatalogCommand_PreferLeader
+	//	*CatalogCommand_RegisterOperation
+	//	*CatalogCommand_AdvanceOperation
+	//	*CatalogCommand_FinishOperation
 	Kind          isCatalogCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -100,6 +108,78 @@ func (x *CatalogCommand) GetDeleteDestination() *DeleteDestination {
 	return nil
 }
 
+func (x *CatalogCommand) GetCreateNamespace() *CreateNamespace {
+	if x != nil {
+		if x, ok := x.Kind.(*CatalogCommand_CreateNamespace); ok {
+			return x.CreateNamespace
+		}
+	}
+	return nil
+}
+
+func (x *CatalogCommand) GetRegisterNode() *RegisterNode {
+	if x != nil {
+		if x, ok := x.Kind.(*CatalogCommand_RegisterNode); ok {
+			return x.RegisterNode
+		}
+	}
+	return nil
+}
+
+func (x *CatalogCommand) GetSetNodeState() *SetNodeState {
+	if x != nil {
+		if x, ok := x.Kind.(*CatalogCommand_SetNodeState); ok {
+			return x.SetNodeState
+		}
+	}
+	return nil
+}
+
+func (x *CatalogCommand) GetChangePlacement() *ChangePlacement {
+	if x != nil {
+		if x, ok := x.Kind.(*CatalogCommand_ChangePlacement); ok {
+			return x.ChangePlacement
+		}
+	}
+	return nil
+}
+
+func (x *CatalogCommand) GetPreferLeader() *PreferLeader {
+	if x != nil {
+		if x, ok := x.Kind.(*CatalogCommand_PreferLeader); ok {
+			return x.PreferLeader
+		}
+	}
+	return nil
+}
+
+func (x *CatalogCommand) GetRegisterOperation() *RegisterOperation {
+	if x != nil {
+		if x, ok := x.Kind.(*CatalogCommand_RegisterOperation); ok {
+			return x.RegisterOperation
+		}
+	}
+	return nil
+}
+
+func (x *CatalogCommand) GetAdvanceOperation() *AdvanceOperation {
+	if x != nil {
+		if x, ok := x.Kind.(*CatalogCommand_AdvanceOperation); ok {
+			return x.AdvanceOperation
+		}
+	}
+	return nil
+}
+
+func (x *CatalogCommand) GetFinishOperation() *FinishOperation {
+	if x != nil {
+		if x, ok := x.Kind.(*CatalogCommand_FinishOperation); ok {
+			return x.FinishOperation
+		}
+	}
+	return nil
+}
+
 type isCatalogCommand_Kind interface {
 	isCatalogCommand_Kind()
 }
@@ -119,11 +199,67 @@ type CatalogCommand_DeleteDestination struct {
 	DeleteDestination *DeleteDestination `protobuf:"bytes,3,opt,name=delete_destination,json=deleteDestination,proto3,oneof"`
 }
 
+type CatalogCommand_CreateNamespace struct {
+	// Makes a tenant.
+	CreateNamespace *CreateNamespace `protobuf:"bytes,4,opt,name=create_namespace,json=createNamespace,proto3,oneof"`
+}
+
+type CatalogCommand_RegisterNode struct {
+	// Records a node or a new start of its process.
+	RegisterNode *RegisterNode `protobuf:"bytes,5,opt,name=register_node,json=registerNode,proto3,oneof"`
+}
+
+type CatalogCommand_SetNodeState struct {
+	// Drains a node, makes it active again, or ends it.
+	SetNodeState *SetNodeState `protobuf:"bytes,6,opt,name=set_node_state,json=setNodeState,proto3,oneof"`
+}
+
+type CatalogCommand_ChangePlacement struct {
+	// Takes one replica of a group one step further.
+	ChangePlacement *ChangePlacement `protobuf:"bytes,7,opt,name=change_placement,json=changePlacement,proto3,oneof"`
+}
+
+type CatalogCommand_PreferLeader struct {
+	// Says which node shall lead a group.
+	PreferLeader *PreferLeader `protobuf:"bytes,8,opt,name=prefer_leader,json=preferLeader,proto3,oneof"`
+}
+
+type CatalogCommand_RegisterOperation struct {
+	// Enters a cluster operation into the register.
+	RegisterOperation *RegisterOperation `protobuf:"bytes,9,opt,name=register_operation,json=registerOperation,proto3,oneof"`
+}
+
+type CatalogCommand_AdvanceOperation struct {
+	// Records how far a cluster operation is.
+	AdvanceOperation *AdvanceOperation `protobuf:"bytes,10,opt,name=advance_operation,json=advanceOperation,proto3,oneof"`
+}
+
+type CatalogCommand_FinishOperation struct {
+	// Ends a cluster operation.
+	FinishOperation *FinishOperation `protobuf:"bytes,11,opt,name=finish_operation,json=finishOperation,proto3,oneof"`
+}
+
 func (*CatalogCommand_FoundCluster) isCatalogCommand_Kind() {}
 
 func (*CatalogCommand_ApplyDestination) isCatalogCommand_Kind() {}
 
 func (*CatalogCommand_DeleteDestination) isCatalogCommand_Kind() {}
+
+func (*CatalogCommand_CreateNamespace) isCatalogCommand_Kind() {}
+
+func (*CatalogCommand_RegisterNode) isCatalogCommand_Kind() {}
+
+func (*CatalogCommand_SetNodeState) isCatalogCommand_Kind() {}
+
+func (*CatalogCommand_ChangePlacement) isCatalogCommand_Kind() {}
+
+func (*CatalogCommand_PreferLeader) isCatalogCommand_Kind() {}
+
+func (*CatalogCommand_RegisterOperation) isCatalogCommand_Kind() {}
+
+func (*CatalogCommand_AdvanceOperation) isCatalogCommand_Kind() {}
+
+func (*CatalogCommand_FinishOperation) isCatalogCommand_Kind() {}
 
 // Fixes what the cluster is. The first command of the log.
 type FoundCluster struct {
@@ -131,7 +267,11 @@ type FoundCluster struct {
 	// Drawn when the cluster was made; part of every message id.
 	Incarnation uint64 `protobuf:"fixed64,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Number of shards.
-	Shards        uint32 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
+	Shards uint32 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
+	// Voters that a shard wants; 0: the default.
+	ReplicationFactor uint32 `protobuf:"varint,3,opt,name=replication_factor,json=replicationFactor,proto3" json:"replication_factor,omitempty"`
+	// The first nodes, at most 64; none in logs from before there were clusters.
+	Founders      []*ClusterNode `protobuf:"bytes,4,rep,name=founders,proto3" json:"founders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +320,66 @@ func (x *FoundCluster) GetShards() uint32 {
 	return 0
 }
 
+func (x *FoundCluster) GetReplicationFactor() uint32 {
+	if x != nil {
+		return x.ReplicationFactor
+	}
+	return 0
+}
+
+func (x *FoundCluster) GetFounders() []*ClusterNode {
+	if x != nil {
+		return x.Founders
+	}
+	return nil
+}
+
+// Makes a tenant; one that is there stays as it is.
+type CreateNamespace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, up to 63 bytes.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateNamespace) Reset() {
+	*x = CreateNamespace{}
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateNamespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateNamespace) ProtoMessage() {}
+
+func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateNamespace.ProtoReflect.Descriptor instead.
+func (*CreateNamespace) Descriptor() ([]byte, []int) {
+	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CreateNamespace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // Makes the next version of a destination, unless the newest one has the same definition.
 type ApplyDestination struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -193,7 +393,7 @@ type ApplyDestination struct {
 
 func (x *ApplyDestination) Reset() {
 	*x = ApplyDestination{}
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[2]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -205,7 +405,7 @@ func (x *ApplyDestination) String() string {
 func (*ApplyDestination) ProtoMessage() {}
 
 func (x *ApplyDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[2]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -218,7 +418,7 @@ func (x *ApplyDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyDestination.ProtoReflect.Descriptor instead.
 func (*ApplyDestination) Descriptor() ([]byte, []int) {
-	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{2}
+	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ApplyDestination) GetNamespace() string {
@@ -248,7 +448,7 @@ type DeleteDestination struct {
 
 func (x *DeleteDestination) Reset() {
 	*x = DeleteDestination{}
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[3]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -260,7 +460,7 @@ func (x *DeleteDestination) String() string {
 func (*DeleteDestination) ProtoMessage() {}
 
 func (x *DeleteDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[3]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -273,7 +473,7 @@ func (x *DeleteDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteDestination.ProtoReflect.Descriptor instead.
 func (*DeleteDestination) Descriptor() ([]byte, []int) {
-	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{3}
+	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DeleteDestination) GetNamespace() string {
@@ -321,7 +521,7 @@ type DestinationSpec struct {
 
 func (x *DestinationSpec) Reset() {
 	*x = DestinationSpec{}
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[4]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +533,7 @@ func (x *DestinationSpec) String() string {
 func (*DestinationSpec) ProtoMessage() {}
 
 func (x *DestinationSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[4]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +546,7 @@ func (x *DestinationSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationSpec.ProtoReflect.Descriptor instead.
 func (*DestinationSpec) Descriptor() ([]byte, []int) {
-	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{4}
+	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DestinationSpec) GetName() string {
@@ -447,7 +647,7 @@ type HttpTarget struct {
 
 func (x *HttpTarget) Reset() {
 	*x = HttpTarget{}
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[5]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +659,7 @@ func (x *HttpTarget) String() string {
 func (*HttpTarget) ProtoMessage() {}
 
 func (x *HttpTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[5]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,7 +672,7 @@ func (x *HttpTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpTarget.ProtoReflect.Descriptor instead.
 func (*HttpTarget) Descriptor() ([]byte, []int) {
-	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{5}
+	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *HttpTarget) GetUrl() string {
@@ -530,7 +730,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[6]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +742,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[6]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +755,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{6}
+	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Header) GetName() string {
@@ -585,7 +785,7 @@ type SecretRef struct {
 
 func (x *SecretRef) Reset() {
 	*x = SecretRef{}
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[7]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +797,7 @@ func (x *SecretRef) String() string {
 func (*SecretRef) ProtoMessage() {}
 
 func (x *SecretRef) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[7]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +810,7 @@ func (x *SecretRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRef.ProtoReflect.Descriptor instead.
 func (*SecretRef) Descriptor() ([]byte, []int) {
-	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{7}
+	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SecretRef) GetEnv() string {
@@ -644,7 +844,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[8]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +856,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[8]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +869,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{8}
+	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Probe) GetUrl() string {
@@ -721,7 +921,7 @@ type DestinationLimits struct {
 
 func (x *DestinationLimits) Reset() {
 	*x = DestinationLimits{}
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[9]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +933,7 @@ func (x *DestinationLimits) String() string {
 func (*DestinationLimits) ProtoMessage() {}
 
 func (x *DestinationLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[9]
+	mi := &file_sealane_log_v1_catalog_command_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +946,7 @@ func (x *DestinationLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestinationLimits.ProtoReflect.Descriptor instead.
 func (*DestinationLimits) Descriptor() ([]byte, []int) {
-	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{9}
+	return file_sealane_log_v1_catalog_command_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DestinationLimits) GetMaxInFlight() uint32 {
@@ -795,15 +995,28 @@ var File_sealane_log_v1_catalog_command_proto protoreflect.FileDescriptor
 
 const file_sealane_log_v1_catalog_command_proto_rawDesc = "" +
 	"\n" +
-	"$sealane/log/v1/catalog_command.proto\x12\x0esealane.log.v1\x1a\x1bsealane/log/v1/policy.proto\"\x82\x02\n" +
+	"$sealane/log/v1/catalog_command.proto\x12\x0esealane.log.v1\x1a$sealane/log/v1/catalog_cluster.proto\x1a&sealane/log/v1/catalog_operation.proto\x1a\x1bsealane/log/v1/policy.proto\"\xe1\x06\n" +
 	"\x0eCatalogCommand\x12C\n" +
 	"\rfound_cluster\x18\x01 \x01(\v2\x1c.sealane.log.v1.FoundClusterH\x00R\ffoundCluster\x12O\n" +
 	"\x11apply_destination\x18\x02 \x01(\v2 .sealane.log.v1.ApplyDestinationH\x00R\x10applyDestination\x12R\n" +
-	"\x12delete_destination\x18\x03 \x01(\v2!.sealane.log.v1.DeleteDestinationH\x00R\x11deleteDestinationB\x06\n" +
-	"\x04kind\"H\n" +
+	"\x12delete_destination\x18\x03 \x01(\v2!.sealane.log.v1.DeleteDestinationH\x00R\x11deleteDestination\x12L\n" +
+	"\x10create_namespace\x18\x04 \x01(\v2\x1f.sealane.log.v1.CreateNamespaceH\x00R\x0fcreateNamespace\x12C\n" +
+	"\rregister_node\x18\x05 \x01(\v2\x1c.sealane.log.v1.RegisterNodeH\x00R\fregisterNode\x12D\n" +
+	"\x0eset_node_state\x18\x06 \x01(\v2\x1c.sealane.log.v1.SetNodeStateH\x00R\fsetNodeState\x12L\n" +
+	"\x10change_placement\x18\a \x01(\v2\x1f.sealane.log.v1.ChangePlacementH\x00R\x0fchangePlacement\x12C\n" +
+	"\rprefer_leader\x18\b \x01(\v2\x1c.sealane.log.v1.PreferLeaderH\x00R\fpreferLeader\x12R\n" +
+	"\x12register_operation\x18\t \x01(\v2!.sealane.log.v1.RegisterOperationH\x00R\x11registerOperation\x12O\n" +
+	"\x11advance_operation\x18\n" +
+	" \x01(\v2 .sealane.log.v1.AdvanceOperationH\x00R\x10advanceOperation\x12L\n" +
+	"\x10finish_operation\x18\v \x01(\v2\x1f.sealane.log.v1.FinishOperationH\x00R\x0ffinishOperationB\x06\n" +
+	"\x04kind\"\xb0\x01\n" +
 	"\fFoundCluster\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x06R\vincarnation\x12\x16\n" +
-	"\x06shards\x18\x02 \x01(\rR\x06shards\"e\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\x12-\n" +
+	"\x12replication_factor\x18\x03 \x01(\rR\x11replicationFactor\x127\n" +
+	"\bfounders\x18\x04 \x03(\v2\x1b.sealane.log.v1.ClusterNodeR\bfounders\"%\n" +
+	"\x0fCreateNamespace\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"e\n" +
 	"\x10ApplyDestination\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\x04spec\x18\x02 \x01(\v2\x1f.sealane.log.v1.DestinationSpecR\x04spec\"E\n" +
@@ -863,40 +1076,58 @@ func file_sealane_log_v1_catalog_command_proto_rawDescGZIP() []byte {
 	return file_sealane_log_v1_catalog_command_proto_rawDescData
 }
 
-var file_sealane_log_v1_catalog_command_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_sealane_log_v1_catalog_command_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_sealane_log_v1_catalog_command_proto_goTypes = []any{
 	(*CatalogCommand)(nil),    // 0: sealane.log.v1.CatalogCommand
 	(*FoundCluster)(nil),      // 1: sealane.log.v1.FoundCluster
-	(*ApplyDestination)(nil),  // 2: sealane.log.v1.ApplyDestination
-	(*DeleteDestination)(nil), // 3: sealane.log.v1.DeleteDestination
-	(*DestinationSpec)(nil),   // 4: sealane.log.v1.DestinationSpec
-	(*HttpTarget)(nil),        // 5: sealane.log.v1.HttpTarget
-	(*Header)(nil),            // 6: sealane.log.v1.Header
-	(*SecretRef)(nil),         // 7: sealane.log.v1.SecretRef
-	(*Probe)(nil),             // 8: sealane.log.v1.Probe
-	(*DestinationLimits)(nil), // 9: sealane.log.v1.DestinationLimits
-	(*Retry)(nil),             // 10: sealane.log.v1.Retry
-	(*Uncertainty)(nil),       // 11: sealane.log.v1.Uncertainty
-	(*Circuit)(nil),           // 12: sealane.log.v1.Circuit
+	(*CreateNamespace)(nil),   // 2: sealane.log.v1.CreateNamespace
+	(*ApplyDestination)(nil),  // 3: sealane.log.v1.ApplyDestination
+	(*DeleteDestination)(nil), // 4: sealane.log.v1.DeleteDestination
+	(*DestinationSpec)(nil),   // 5: sealane.log.v1.DestinationSpec
+	(*HttpTarget)(nil),        // 6: sealane.log.v1.HttpTarget
+	(*Header)(nil),            // 7: sealane.log.v1.Header
+	(*SecretRef)(nil),         // 8: sealane.log.v1.SecretRef
+	(*Probe)(nil),             // 9: sealane.log.v1.Probe
+	(*DestinationLimits)(nil), // 10: sealane.log.v1.DestinationLimits
+	(*RegisterNode)(nil),      // 11: sealane.log.v1.RegisterNode
+	(*SetNodeState)(nil),      // 12: sealane.log.v1.SetNodeState
+	(*ChangePlacement)(nil),   // 13: sealane.log.v1.ChangePlacement
+	(*PreferLeader)(nil),      // 14: sealane.log.v1.PreferLeader
+	(*RegisterOperation)(nil), // 15: sealane.log.v1.RegisterOperation
+	(*AdvanceOperation)(nil),  // 16: sealane.log.v1.AdvanceOperation
+	(*FinishOperation)(nil),   // 17: sealane.log.v1.FinishOperation
+	(*ClusterNode)(nil),       // 18: sealane.log.v1.ClusterNode
+	(*Retry)(nil),             // 19: sealane.log.v1.Retry
+	(*Uncertainty)(nil),       // 20: sealane.log.v1.Uncertainty
+	(*Circuit)(nil),           // 21: sealane.log.v1.Circuit
 }
 var file_sealane_log_v1_catalog_command_proto_depIdxs = []int32{
 	1,  // 0: sealane.log.v1.CatalogCommand.found_cluster:type_name -> sealane.log.v1.FoundCluster
-	2,  // 1: sealane.log.v1.CatalogCommand.apply_destination:type_name -> sealane.log.v1.ApplyDestination
-	3,  // 2: sealane.log.v1.CatalogCommand.delete_destination:type_name -> sealane.log.v1.DeleteDestination
-	4,  // 3: sealane.log.v1.ApplyDestination.spec:type_name -> sealane.log.v1.DestinationSpec
-	5,  // 4: sealane.log.v1.DestinationSpec.http:type_name -> sealane.log.v1.HttpTarget
-	10, // 5: sealane.log.v1.DestinationSpec.retry:type_name -> sealane.log.v1.Retry
-	11, // 6: sealane.log.v1.DestinationSpec.uncertainty:type_name -> sealane.log.v1.Uncertainty
-	8,  // 7: sealane.log.v1.DestinationSpec.probe:type_name -> sealane.log.v1.Probe
-	9,  // 8: sealane.log.v1.DestinationSpec.lane:type_name -> sealane.log.v1.DestinationLimits
-	12, // 9: sealane.log.v1.DestinationSpec.circuit:type_name -> sealane.log.v1.Circuit
-	6,  // 10: sealane.log.v1.HttpTarget.headers:type_name -> sealane.log.v1.Header
-	7,  // 11: sealane.log.v1.HttpTarget.signing_secrets:type_name -> sealane.log.v1.SecretRef
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	3,  // 1: sealane.log.v1.CatalogCommand.apply_destination:type_name -> sealane.log.v1.ApplyDestination
+	4,  // 2: sealane.log.v1.CatalogCommand.delete_destination:type_name -> sealane.log.v1.DeleteDestination
+	2,  // 3: sealane.log.v1.CatalogCommand.create_namespace:type_name -> sealane.log.v1.CreateNamespace
+	11, // 4: sealane.log.v1.CatalogCommand.register_node:type_name -> sealane.log.v1.RegisterNode
+	12, // 5: sealane.log.v1.CatalogCommand.set_node_state:type_name -> sealane.log.v1.SetNodeState
+	13, // 6: sealane.log.v1.CatalogCommand.change_placement:type_name -> sealane.log.v1.ChangePlacement
+	14, // 7: sealane.log.v1.CatalogCommand.prefer_leader:type_name -> sealane.log.v1.PreferLeader
+	15, // 8: sealane.log.v1.CatalogCommand.register_operation:type_name -> sealane.log.v1.RegisterOperation
+	16, // 9: sealane.log.v1.CatalogCommand.advance_operation:type_name -> sealane.log.v1.AdvanceOperation
+	17, // 10: sealane.log.v1.CatalogCommand.finish_operation:type_name -> sealane.log.v1.FinishOperation
+	18, // 11: sealane.log.v1.FoundCluster.founders:type_name -> sealane.log.v1.ClusterNode
+	5,  // 12: sealane.log.v1.ApplyDestination.spec:type_name -> sealane.log.v1.DestinationSpec
+	6,  // 13: sealane.log.v1.DestinationSpec.http:type_name -> sealane.log.v1.HttpTarget
+	19, // 14: sealane.log.v1.DestinationSpec.retry:type_name -> sealane.log.v1.Retry
+	20, // 15: sealane.log.v1.DestinationSpec.uncertainty:type_name -> sealane.log.v1.Uncertainty
+	9,  // 16: sealane.log.v1.DestinationSpec.probe:type_name -> sealane.log.v1.Probe
+	10, // 17: sealane.log.v1.DestinationSpec.lane:type_name -> sealane.log.v1.DestinationLimits
+	21, // 18: sealane.log.v1.DestinationSpec.circuit:type_name -> sealane.log.v1.Circuit
+	7,  // 19: sealane.log.v1.HttpTarget.headers:type_name -> sealane.log.v1.Header
+	8,  // 20: sealane.log.v1.HttpTarget.signing_secrets:type_name -> sealane.log.v1.SecretRef
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_sealane_log_v1_catalog_command_proto_init() }
@@ -904,11 +1135,21 @@ func file_sealane_log_v1_catalog_command_proto_init() {
 	if File_sealane_log_v1_catalog_command_proto != nil {
 		return
 	}
+	file_sealane_log_v1_catalog_cluster_proto_init()
+	file_sealane_log_v1_catalog_operation_proto_init()
 	file_sealane_log_v1_policy_proto_init()
 	file_sealane_log_v1_catalog_command_proto_msgTypes[0].OneofWrappers = []any{
 		(*CatalogCommand_FoundCluster)(nil),
 		(*CatalogCommand_ApplyDestination)(nil),
 		(*CatalogCommand_DeleteDestination)(nil),
+		(*CatalogCommand_CreateNamespace)(nil),
+		(*CatalogCommand_RegisterNode)(nil),
+		(*CatalogCommand_SetNodeState)(nil),
+		(*CatalogCommand_ChangePlacement)(nil),
+		(*CatalogCommand_PreferLeader)(nil),
+		(*CatalogCommand_RegisterOperation)(nil),
+		(*CatalogCommand_AdvanceOperation)(nil),
+		(*CatalogCommand_FinishOperation)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -916,7 +1157,7 @@ func file_sealane_log_v1_catalog_command_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sealane_log_v1_catalog_command_proto_rawDesc), len(file_sealane_log_v1_catalog_command_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
