@@ -1,87 +1,31 @@
 package client
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
-	"time"
+	"sync"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
-)
-
-// DefaultAddr is where a node on this machine answers gRPC.
-const DefaultAddr = "127.0.0.1:7450"
-
-// Limits and defaults of Options.
-const (
-	// DefaultRetryFor is how long a submit is tried again after tries that gave no verdict.
-	DefaultRetryFor = 30 * time.Second
-	// MaxRetryFor bounds RetryFor. It stays well below the shortest useful idempotency window.
-	MaxRetryFor = time.Hour
-	// DefaultSubmitBy is the time from the first try to submit_by. It leaves room for clocks that differ between client and node.
-	DefaultSubmitBy = 5 * time.Minute
-	// MaxSubmitBy is the default idempotency window: a later submit_by would outlive the key.
-	MaxSubmitBy = 24 * time.Hour
-	// DefaultStreamWindow and MaxStreamWindow bound the messages of a Stream that wait for their answer.
-	DefaultStreamWindow = 4096
-	MaxStreamWindow     = 1 << 16
 )
 
 // maxMessageBytes is the largest gRPC message: the largest payload (16 MiB) or the largest batch of them, and what is around it.
 const maxMessageBytes = 40 << 20
 
-// ErrOptions is wrapped by every problem of Options; the text names the field and the limit.
-var ErrOptions = errors.New("client: invalid options")
-
-// Options says how a Client behaves. The zero value is good.
-type Options struct {
-	// RetryFor bounds how long Submit and Stream try again, 1 ms to 1 h. 0: 30 s.
-	RetryFor time.Duration
-	// SubmitBy is the time from the first try to submit_by, RetryFor to 24 h; choose it below the destination's idempotency window. 0: 5 min,
-	// or RetryFor where that is longer.
-	SubmitBy time.Duration
-	// StreamWindow is how many messages of one Stream may wait for their answer, 1 to 65 536. 0: 4 096.
-	StreamWindow int
-	// Dial are further gRPC options, for example transport credentials. Without any the connection is plain text.
-	Dial []grpc.DialOption
-}
-
-func (o Options) withDefaults() Options {
-	if o.RetryFor == 0 {
-		o.RetryFor = DefaultRetryFor
-	}
-	if o.SubmitBy == 0 {
-		o.SubmitBy = max(DefaultSubmitBy, o.RetryFor)
-	}
-	if o.StreamWindow == 0 {
-		o.StreamWindow = DefaultStreamWindow
-	}
-	return o
-}
-
-// validate reports every problem at once.
-func (o Options) validate() error {
-	var errs []error
-	check := func(ok bool, field, limit string) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%w: %s must be from %s", ErrOptions, field, limit))
-		}
-	}
-	check(o.RetryFor >= time.Millisecond && o.RetryFor <= MaxRetryFor, "RetryFor", "1ms to 1h")
-	check(o.SubmitBy >= o.RetryFor && o.SubmitBy <= MaxSubmitBy, "SubmitBy", "RetryFor to 24h")
-	check(o.StreamWindow >= 1 && o.StreamWindow <= MaxStreamWindow, "StreamWindow", fmt.Sprintf("1 to %d", MaxStreamWindow))
-	return errors.Join(errs...)
-}
-
-// Client talks to one Sealane cluster through one of its nodes. It is safe for concurrent use.
+// Client talks to one Sealane cluster through whichever of its nodes can be reached. It is safe for concurrent use.
 type Client struct {
-	conn    *grpc.ClientConn
 	options Options
+	nodes   *pool
+	view    *view
+
+	ctx        context.Context // ends with Close; of the work in the background
+	cancel     context.CancelFunc
+	begin      sync.Mutex // held while work in the background begins, and while it is made to end
+	background sync.WaitGroup
 
 	delivery     sealanev1.DeliveryServiceClient
 	query        sealanev1.QueryServiceClient
@@ -90,54 +34,90 @@ type Client struct {
 	cluster      sealanev1.ClusterServiceClient
 }
 
-// Dial makes a client for addr, host:port. It does not wait for a connection: the first call does. Close it after use.
+// Dial makes a client for a cluster of which one or more nodes answer at addr: host:port, or several of them separated by commas. It learns
+// the others from the cluster. It does not wait for a connection: the first call does. Close it after use.
 func Dial(addr string, o Options) (*Client, error) {
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return nil, fmt.Errorf("%w: the address %q must be host:port", ErrOptions, addr)
+	seeds, err := addresses(addr)
+	if err != nil {
+		return nil, err
 	}
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	// gRPC's own retries stay off: a repeated submit needs its key and its submit_by, which only submit.go knows about.
-	dial := []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)),
-		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 2 * time.Second},
-			MinConnectTimeout: 5 * time.Second,
-		}),
+	c := newClient(o, seeds, func(addr string) (link, error) { return dialLink(addr, o) })
+	// Options that gRPC refuses are refused here and not at the first call.
+	if err := c.nodes.openAll(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: DialOptions: %w", ErrOptions, err), c.Close())
 	}
-	// passthrough: the address is dialled as it stands, so a proxy or a resolver of the environment cannot send it elsewhere.
-	conn, err := grpc.NewClient("passthrough:///"+addr, append(dial, o.Dial...)...)
-	if err != nil {
-		return nil, fmt.Errorf("client: dial %s: %w", addr, err)
-	}
-	return &Client{
-		conn: conn, options: o,
-		delivery: sealanev1.NewDeliveryServiceClient(conn), query: sealanev1.NewQueryServiceClient(conn),
-		destinations: sealanev1.NewDestinationServiceClient(conn), control: sealanev1.NewControlServiceClient(conn),
-		cluster: sealanev1.NewClusterServiceClient(conn),
-	}, nil
+	return c, nil
 }
 
-// Close ends the connection. Calls under way fail; submits among them end as maybe accepted.
-func (c *Client) Close() error { return c.conn.Close() }
+// newClient joins the parts; open makes the connection to one node.
+func newClient(o Options, seeds []string, open func(addr string) (link, error)) *Client {
+	c := &Client{options: o, nodes: newPool(seeds, o.Static, open), view: newView()}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.nodes.probe = c.probe
+	r := &router{c}
+	c.delivery, c.query = sealanev1.NewDeliveryServiceClient(r), sealanev1.NewQueryServiceClient(r)
+	c.destinations, c.control = sealanev1.NewDestinationServiceClient(r), sealanev1.NewControlServiceClient(r)
+	c.cluster = sealanev1.NewClusterServiceClient(r)
+	return c
+}
 
-// Delivery is the generated client for cancel, reschedule and batches. For submits prefer Submit and Stream.
+// Close ends all connections. Calls under way fail; submits among them end as maybe accepted. Close streams before.
+func (c *Client) Close() error {
+	c.begin.Lock()
+	c.cancel()
+	c.begin.Unlock()
+	err := c.nodes.close()
+	c.background.Wait()
+	return err
+}
+
+// inBackground runs f beside the calls, until Close; false means that the client is closed.
+func (c *Client) inBackground(f func()) bool {
+	c.begin.Lock()
+	defer c.begin.Unlock()
+	if c.ctx.Err() != nil {
+		return false
+	}
+	c.background.Go(f)
+	return true
+}
+
+// probe finds out in the background whether a node that failed answers again.
+func (c *Client) probe(e *endpoint) {
+	c.inBackground(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, probeWithin)
+		defer cancel()
+		err := e.link.connect(ctx)
+		if err != nil {
+			err = &unreachableError{code: codes.Unavailable, text: connectText(err), err: err}
+		} else {
+			// Any answer will do, also that there is no such service.
+			err = e.link.Invoke(ctx, healthpb.Health_Check_FullMethodName, &healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
+		}
+		c.nodes.probed(e, err)
+	})
+}
+
+// Delivery is the generated client for cancel, reschedule and batches. Its calls go to a node that answers, and are repeated on another one
+// only where the refusal says that nothing happened, or where a request id makes it harmless. For submits prefer Submit and Stream.
 func (c *Client) Delivery() sealanev1.DeliveryServiceClient { return c.delivery }
 
-// Query is the generated client for reads.
+// Query is the generated client for reads. Its calls are repeated on other nodes until one answers. See also Get, WaitPosition and Watch.
 func (c *Client) Query() sealanev1.QueryServiceClient { return c.query }
 
-// Destinations is the generated client for destinations.
+// Destinations is the generated client for destinations. Its reads are repeated on other nodes; apply and delete only where the refusal says
+// that nothing happened.
 func (c *Client) Destinations() sealanev1.DestinationServiceClient { return c.destinations }
 
-// Control is the generated client for control operations.
+// Control is the generated client for control operations. Its calls are repeated on other nodes: the operation id makes that harmless. See
+// also WatchOperation.
 func (c *Client) Control() sealanev1.ControlServiceClient { return c.control }
 
-// Cluster is the generated client for the cluster itself.
+// Cluster is the generated client for the cluster itself. Its calls are repeated on other nodes.
 func (c *Client) Cluster() sealanev1.ClusterServiceClient { return c.cluster }
 
 // NewKey draws a random key, in the form of a version 4 UUID: an idempotency key, a request id or an operation id.

@@ -50,8 +50,8 @@ func (e *Error) Error() string {
 // Unwrap is the error as gRPC gave it.
 func (e *Error) Unwrap() error { return e.cause }
 
-// NotAcceptedError: the message was certainly not accepted, and Sealane stored nothing. Correct what Refusal names, or submit again later; a
-// new key is as good as the old one.
+// NotAcceptedError: the message was certainly not accepted by this Submit, and Sealane stored nothing. Correct what Refusal names, or submit
+// again later; a new key is as good as the old one, unless an earlier Submit with the old one had ended as maybe accepted.
 type NotAcceptedError struct {
 	// Refusal says why.
 	Refusal *Error
@@ -133,12 +133,54 @@ var decidedAtApply = map[string]bool{
 	"LANE_BACKLOG_FULL":          true,
 }
 
-// worthAnotherTry are certain refusals that may pass by themselves soon: the shard has no leader yet, or is busy.
+// worthAnotherTry are certain refusals that may pass by themselves soon: the shard has no leader yet, or is busy, or the time of the try was
+// over before anything was proposed.
 func (e *Error) worthAnotherTry() bool {
-	return e.Code == codes.Unavailable || e.Code == codes.Aborted
+	return e.Code == codes.Unavailable || e.Code == codes.Aborted || e.Code == codes.DeadlineExceeded
 }
 
 // hopeless are errors of a call that no repetition changes.
 func (e *Error) hopeless() bool {
 	return e.Code == codes.Unimplemented || e.Code == codes.Unauthenticated || e.Code == codes.PermissionDenied
+}
+
+// NeverSent tells whether a call failed because no node could be connected to: nothing has left, so nothing can have happened.
+func NeverSent(err error) bool {
+	var nobody *unreachableError
+	return errors.As(err, &nobody)
+}
+
+// Reasons that the client acts on (docs/errors.md).
+const (
+	reasonNoLeader = "NO_LEADER"
+	reasonTransfer = "LEADERSHIP_TRANSFER"
+	reasonFull     = "QUEUE_FULL"
+	reasonStopping = "NODE_STOPPING"
+	reasonMaybe    = "MAYBE_ACCEPTED"
+	reasonSlow     = "WATCHER_TOO_SLOW"
+	reasonLeader   = "LEADER_UNREACHABLE"
+)
+
+// changedNothing are the refusals after which any call may be repeated.
+var changedNothing = map[string]bool{reasonNoLeader: true, reasonTransfer: true, reasonFull: true, reasonStopping: true, reasonLeader: true}
+
+// passing are errors after which a call that is harmless to repeat is worth repeating: on another node, or here in a moment.
+func (e *Error) passing() bool {
+	return e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded || e.Code == codes.Canceled
+}
+
+// aboutTheNode tells whether an error speaks about the node and not about the call: there is no connection, it was lost, no answer came in
+// time, or the node is stopping.
+func aboutTheNode(err error) bool {
+	e, ok := AsError(err)
+	if !ok {
+		return false
+	}
+	return e.Reason == reasonStopping || e.Reason == "" && (e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded)
+}
+
+// leaderMoved are the signs that what is known about leaders is old.
+func leaderMoved(err error) bool {
+	e, ok := AsError(err)
+	return ok && (e.Reason == reasonNoLeader || e.Reason == reasonLeader || e.Reason == reasonTransfer || e.Reason == reasonMaybe || aboutTheNode(err))
 }

@@ -1,7 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -9,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
 )
@@ -27,17 +31,41 @@ func refusal(code codes.Code, reason string, acceptance sealanev1.Acceptance_Val
 
 // node is a scripted node: it keeps what it accepted by key, as a shard does, and can fail around that.
 type node struct {
-	sealanev1.DeliveryServiceClient // every call that is not scripted panics
-
-	mu       sync.Mutex
-	kept     map[string]string // idempotency key to message id
+	mu sync.Mutex
+	*store
 	requests []*sealanev1.SubmitRequest
 	verdict  func(r *sealanev1.SubmitRequest, nth int) (store bool, answer error) // by number of the submit, from 1
 	breakOff func(nth int) bool                                                   // the stream ends instead of giving this answer
 	calls    int
+	down     bool                      // it cannot be connected to
+	silent   bool                      // it takes everything and answers nothing
+	cluster  func() *sealanev1.Cluster // nil: it has no such call
+	position string                    // where it says that messages went; empty: 0:1
 }
 
-func newNode() *node { return &node{kept: map[string]string{}} }
+func (n *node) isSilent() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.silent
+}
+
+// store is what the shards hold, whichever node took it in.
+type store struct {
+	keeping sync.Mutex
+	kept    map[string]string // idempotency key to message id
+	log     []string          // keys in the order of acceptance
+}
+
+func newNode() *node { return &node{store: &store{kept: map[string]string{}}} }
+
+// newNodes makes the nodes of one cluster.
+func newNodes(count int) []*node {
+	nodes := []*node{newNode()}
+	for len(nodes) < count {
+		nodes = append(nodes, &node{store: nodes[0].store})
+	}
+	return nodes
+}
 
 // take runs one submit.
 func (n *node) take(r *sealanev1.SubmitRequest) (resp *sealanev1.SubmitResponse, nth int, err error) {
@@ -49,15 +77,29 @@ func (n *node) take(r *sealanev1.SubmitRequest) (resp *sealanev1.SubmitResponse,
 	if n.verdict != nil {
 		store, answer = n.verdict(r, nth)
 	}
-	id, again := n.kept[r.GetIdempotencyKey()]
-	if store && !again {
-		id = "msg_" + r.GetIdempotencyKey()
-		n.kept[r.GetIdempotencyKey()] = id
-	}
+	id, again := n.keep(r.GetIdempotencyKey(), store)
 	if answer != nil {
 		return nil, nth, answer
 	}
-	return &sealanev1.SubmitResponse{MessageId: id, Generation: 1, Position: "0:1", Deduplicated: again}, nth, nil
+	return &sealanev1.SubmitResponse{MessageId: id, Generation: 1, Position: cmp.Or(n.position, "0:1"), Deduplicated: again}, nth, nil
+}
+
+func (s *store) keep(key string, store bool) (id string, again bool) {
+	s.keeping.Lock()
+	defer s.keeping.Unlock()
+	id, again = s.kept[key]
+	if store && !again {
+		id = "msg_" + key
+		s.kept[key] = id
+		s.log = append(s.log, key)
+	}
+	return id, again
+}
+
+func (s *store) has(key string) bool {
+	s.keeping.Lock()
+	defer s.keeping.Unlock()
+	return s.kept[key] != ""
 }
 
 func (n *node) breaksOff(nth int) bool {
@@ -66,21 +108,86 @@ func (n *node) breaksOff(nth int) bool {
 	return n.breakOff != nil && n.breakOff(nth)
 }
 
-func (n *node) Submit(ctx context.Context, r *sealanev1.SubmitRequest, _ ...grpc.CallOption) (*sealanev1.SubmitResponse, error) {
+func (n *node) Submit(ctx context.Context, r *sealanev1.SubmitRequest) (*sealanev1.SubmitResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
+	}
+	if n.isSilent() {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	resp, _, err := n.take(r)
 	return resp, err
 }
 
-// SubmitStream opens a stream of the scripted node.
-func (n *node) SubmitStream(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[sealanev1.SubmitStreamRequest, sealanev1.SubmitStreamResponse], error) {
+// testClient makes a client for scripted nodes; their addresses are n1, n2 and so on.
+func testClient(o Options, nodes ...*node) *Client {
+	seeds := make([]string, len(nodes))
+	byAddr := map[string]*node{}
+	for i, n := range nodes {
+		seeds[i] = fmt.Sprintf("n%d", i+1)
+		byAddr[seeds[i]] = n
+	}
+	return newClient(o.withDefaults(), seeds, func(addr string) (link, error) { return &nodeLink{byAddr[addr]}, nil })
+}
+
+// nodeLink is the connection to a scripted node.
+type nodeLink struct{ n *node }
+
+func (l *nodeLink) ready() bool  { return !l.n.isDown() }
+func (l *nodeLink) nudge()       {}
+func (l *nodeLink) Close() error { return nil }
+
+func (l *nodeLink) connect(context.Context) error {
+	if l.n.isDown() {
+		return errors.New("connection refused")
+	}
+	return nil
+}
+
+func (n *node) isDown() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.down
+}
+
+func (n *node) setDown(down bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down = down
+}
+
+func (l *nodeLink) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+	switch method {
+	case sealanev1.DeliveryService_Submit_FullMethodName:
+		resp, err := l.n.Submit(ctx, args.(*sealanev1.SubmitRequest))
+		if err == nil {
+			proto.Merge(reply.(proto.Message), resp)
+		}
+		return err
+	case sealanev1.ClusterService_GetCluster_FullMethodName:
+		if l.n.cluster != nil {
+			proto.Merge(reply.(proto.Message), &sealanev1.GetClusterResponse{Cluster: l.n.cluster()})
+			return nil
+		}
+	}
+	if l.n.isSilent() {
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return status.Error(codes.Unimplemented, method)
+}
+
+// NewStream opens a stream of submits.
+func (l *nodeLink) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	if method != sealanev1.DeliveryService_SubmitStream_FullMethodName {
+		return nil, status.Error(codes.Unimplemented, method)
+	}
+	n := l.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls++
-	s := &nodeStream{ctx: ctx, node: n, answers: make(chan *sealanev1.SubmitStreamResponse, MaxStreamWindow), ended: make(chan struct{})}
-	return s, nil
+	return &nodeStream{ctx: ctx, node: n, answers: make(chan *sealanev1.SubmitStreamResponse, MaxStreamWindow), ended: make(chan struct{})}, nil
 }
 
 type nodeStream struct {
@@ -100,7 +207,8 @@ func (s *nodeStream) end(err error) {
 	})
 }
 
-func (s *nodeStream) Send(req *sealanev1.SubmitStreamRequest) error {
+func (s *nodeStream) SendMsg(m any) error {
+	req := m.(*sealanev1.SubmitStreamRequest)
 	for _, it := range req.GetItems() {
 		select {
 		case <-s.ended:
@@ -108,6 +216,9 @@ func (s *nodeStream) Send(req *sealanev1.SubmitStreamRequest) error {
 		case <-s.ctx.Done():
 			return io.EOF
 		default:
+		}
+		if s.node.isSilent() {
+			continue
 		}
 		resp, nth, err := s.node.take(it.GetMessage())
 		if s.node.breaksOff(nth) {
@@ -123,7 +234,15 @@ func (s *nodeStream) Send(req *sealanev1.SubmitStreamRequest) error {
 	return nil
 }
 
-func (s *nodeStream) Recv() (*sealanev1.SubmitStreamResponse, error) {
+func (s *nodeStream) RecvMsg(m any) error {
+	resp, err := s.recv()
+	if err == nil {
+		proto.Merge(m.(proto.Message), resp)
+	}
+	return err
+}
+
+func (s *nodeStream) recv() (*sealanev1.SubmitStreamResponse, error) {
 	select {
 	case a := <-s.answers:
 		return a, nil

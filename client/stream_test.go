@@ -48,7 +48,7 @@ func submitAll(t *testing.T, s *Stream, count int) *answers {
 func TestStreamAnswersEveryMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		s := (&Client{delivery: n, options: Options{StreamWindow: 100}.withDefaults()}).Stream(t.Context())
+		s := testClient(Options{StreamWindow: 100}, n).Stream(t.Context())
 		a := submitAll(t, s, 5000)
 		s.Close()
 		for key, got := range a.got {
@@ -69,7 +69,7 @@ func TestStreamGoesOnAfterBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.breakOff = func(nth int) bool { return nth%97 == 0 }
-		s := (&Client{delivery: n, options: Options{StreamWindow: 50}.withDefaults()}).Stream(t.Context())
+		s := testClient(Options{StreamWindow: 50}, n).Stream(t.Context())
 		a := submitAll(t, s, 1000)
 		s.Close()
 		for key, got := range a.got {
@@ -88,7 +88,7 @@ func TestStreamGivesUpAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.breakOff = func(int) bool { return true }
-		s := (&Client{delivery: n, options: Options{RetryFor: 10 * time.Second}.withDefaults()}).Stream(t.Context())
+		s := testClient(Options{RetryFor: 10 * time.Second}, n).Stream(t.Context())
 		a := submitAll(t, s, 3)
 		time.Sleep(time.Minute) // fake time
 		synctest.Wait()
@@ -118,7 +118,7 @@ func TestStreamCancelled(t *testing.T) {
 			return false, refusal(codes.Unavailable, "NO_LEADER", no, "")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		s := (&Client{delivery: n, options: Options{}.withDefaults()}).Stream(ctx)
+		s := testClient(Options{}, n).Stream(ctx)
 		a := submitAll(t, s, 2)
 		time.Sleep(time.Second) // fake time
 		synctest.Wait()
@@ -139,10 +139,11 @@ func TestStreamAnswersAreTrue(t *testing.T) {
 		fates := rapid.SliceOfN(rapid.IntRange(0, 11), 1, 200).Draw(rt, "fates")
 		count := rapid.IntRange(1, 60).Draw(rt, "messages")
 		window := rapid.IntRange(1, 20).Draw(rt, "window")
+		nodes := newNodes(rapid.IntRange(1, 3).Draw(rt, "nodes"))
 		synctest.Test(t, func(t *testing.T) {
-			n := newNode()
 			fate := func(nth int) int { return fates[nth%len(fates)] }
-			n.verdict = func(r *sealanev1.SubmitRequest, nth int) (bool, error) {
+			n := nodes[0]
+			verdict := func(r *sealanev1.SubmitRequest, nth int) (bool, error) {
 				switch fate(nth) {
 				case 0:
 					return true, status.Error(codes.Unavailable, "lost")
@@ -154,14 +155,16 @@ func TestStreamAnswersAreTrue(t *testing.T) {
 					return false, refusal(codes.InvalidArgument, "INVALID_REQUEST", no, "payload")
 				case 4:
 					// Decided at apply: only where the key is not there.
-					if n.kept[r.GetIdempotencyKey()] == "" {
+					if !n.has(r.GetIdempotencyKey()) {
 						return false, refusal(codes.ResourceExhausted, "LANE_BACKLOG_FULL", no, "")
 					}
 				}
 				return true, nil
 			}
-			n.breakOff = func(nth int) bool { return fate(nth) == 5 }
-			s := (&Client{delivery: n, options: Options{StreamWindow: window, RetryFor: 5 * time.Second}.withDefaults()}).Stream(t.Context())
+			for _, n := range nodes {
+				n.verdict, n.breakOff = verdict, func(nth int) bool { return fate(nth) == 5 }
+			}
+			s := testClient(Options{StreamWindow: window, RetryFor: 5 * time.Second}, nodes...).Stream(t.Context())
 			a := submitAll(t, s, count)
 			s.Close()
 			if len(a.got) != count {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -73,8 +72,9 @@ func (c *Client) request(m Message) *sealanev1.SubmitRequest {
 	return r
 }
 
-// Submit gives one message to Sealane. It tries again with the same key while no try has given a verdict, until one does, the context ends,
-// or Options.RetryFor has passed. The error is nil, a *NotAcceptedError or a *MaybeAcceptedError.
+// Submit gives one message to Sealane. It tries again with the same key while no try has given a verdict, at once on another node and then
+// at a slowing pace, until one does, the context ends, or Options.RetryFor has passed. The error is nil, a *NotAcceptedError or a
+// *MaybeAcceptedError.
 func (c *Client) Submit(ctx context.Context, m Message) (Accepted, error) {
 	req := c.request(m)
 	if err := ctx.Err(); err != nil {
@@ -86,38 +86,50 @@ func (c *Client) Submit(ctx context.Context, m Message) (Accepted, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.RetryFor)
 	defer cancel()
 	v := verdicts{key: req.GetIdempotencyKey(), submitBy: req.GetSubmitBy().AsTime()}
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		resp, err := c.delivery.Submit(ctx, req)
+	p := pace{}
+	for {
+		e, err := c.nodes.acquire(ctx, c.wanted(req), p.last)
+		if err != nil {
+			v.unsent(err)
+			if c.options.FailFast && !v.maybe || !p.wait(ctx) {
+				return Accepted{}, v.giveUp()
+			}
+			continue
+		}
+		resp, err := c.submitTo(ctx, e, req, p.tries)
 		if done, answer := v.take(err); done {
 			return accepted(resp, v.key), answer
 		}
-		if !wait(ctx, pause) {
+		if !p.again(ctx, e, err, c.nodes.size(), false) {
 			return Accepted{}, v.giveUp()
 		}
 	}
 }
 
+// submitTo is one try on one node. It is cut off when the node does not answer in time and there is another one to ask.
+func (c *Client) submitTo(ctx context.Context, e *endpoint, req *sealanev1.SubmitRequest, tries int) (*sealanev1.SubmitResponse, error) {
+	if c.nodes.size() > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.tryFor(tries))
+		defer cancel()
+	}
+	resp, err := sealanev1.NewDeliveryServiceClient(e.link).Submit(ctx, req)
+	c.note(e, err)
+	if err == nil {
+		c.submitted(req, resp)
+	}
+	return resp, err
+}
+
+// submitted learns where a message went.
+func (c *Client) submitted(req *sealanev1.SubmitRequest, resp *sealanev1.SubmitResponse) {
+	c.view.learn(req.GetDestination(), req.GetOrderingKey(), resp.GetPosition())
+	c.refreshDue()
+}
+
 func accepted(r *sealanev1.SubmitResponse, key string) Accepted {
 	return Accepted{
 		MessageID: r.GetMessageId(), Generation: r.GetGeneration(), Position: r.GetPosition(), Deduplicated: r.GetDeduplicated(), IdempotencyKey: key,
-	}
-}
-
-// Pauses between tries: doubling, and half of each random so that many clients do not come back at once.
-const (
-	firstPause   = 50 * time.Millisecond
-	longestPause = 2 * time.Second
-)
-
-// wait pauses; false means that the context ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -167,6 +179,13 @@ func (v *verdicts) lost(err error) {
 		v.last = e
 	default:
 		v.last = err
+	}
+}
+
+// unsent notes that a try did not leave: no node could be reached. That settles nothing and puts nothing in doubt.
+func (v *verdicts) unsent(err error) {
+	if e, ok := AsError(err); ok && v.last == nil {
+		v.last = e
 	}
 }
 

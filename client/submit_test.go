@@ -61,7 +61,7 @@ func TestSubmitAnswers(t *testing.T) {
 				n.verdict = func(_ *sealanev1.SubmitRequest, nth int) (bool, error) {
 					return c.tries[nth-1].store, c.tries[nth-1].answer
 				}
-				cl := &Client{delivery: n, options: Options{}.withDefaults()}
+				cl := testClient(Options{}, n)
 				a, err := cl.Submit(t.Context(), Message{Destination: "d", Payload: []byte("p")})
 				if got := describe(a, err); got != c.answer {
 					t.Errorf("answer %q, want %q (%v)", got, c.answer, err)
@@ -102,7 +102,7 @@ func TestMaybeAcceptedCarriesTheKey(t *testing.T) {
 		n.verdict = func(*sealanev1.SubmitRequest, int) (bool, error) {
 			return true, status.Error(codes.Unavailable, "gone")
 		}
-		cl := &Client{delivery: n, options: Options{RetryFor: time.Minute}.withDefaults()}
+		cl := testClient(Options{RetryFor: time.Minute}, n)
 		begun := time.Now()
 		_, err := cl.Submit(t.Context(), Message{Destination: "d"})
 		var open *MaybeAcceptedError
@@ -135,7 +135,7 @@ func TestMaybeAcceptedKeepsTheTellingError(t *testing.T) {
 			}
 			return false, status.Error(codes.DeadlineExceeded, "context deadline exceeded")
 		}
-		cl := &Client{delivery: n, options: Options{RetryFor: time.Second}.withDefaults()}
+		cl := testClient(Options{RetryFor: time.Second}, n)
 		var open *MaybeAcceptedError
 		_, err := cl.Submit(t.Context(), Message{Destination: "d"})
 		if e, ok := AsError(err); !errors.As(err, &open) || !ok || e.Reason != "MAYBE_ACCEPTED" || open.Tries < 2 {
@@ -146,7 +146,7 @@ func TestMaybeAcceptedKeepsTheTellingError(t *testing.T) {
 
 func TestSubmitOfAnEndedContextSendsNothing(t *testing.T) {
 	n := newNode()
-	cl := &Client{delivery: n, options: Options{}.withDefaults()}
+	cl := testClient(Options{}, n)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var refused *NotAcceptedError
@@ -157,7 +157,7 @@ func TestSubmitOfAnEndedContextSendsNothing(t *testing.T) {
 
 func TestSubmitTooLargeForACall(t *testing.T) {
 	n := newNode()
-	cl := &Client{delivery: n, options: Options{}.withDefaults()}
+	cl := testClient(Options{}, n)
 	var refused *NotAcceptedError
 	_, err := cl.Submit(t.Context(), Message{Destination: "d", Payload: make([]byte, maxMessageBytes)})
 	if !errors.As(err, &refused) || refused.Refusal.Field != "payload" || !strings.Contains(err.Error(), "at most") || len(n.requests) != 0 {
@@ -167,7 +167,7 @@ func TestSubmitTooLargeForACall(t *testing.T) {
 
 func TestSubmitPassesEverythingOn(t *testing.T) {
 	n := newNode()
-	cl := &Client{delivery: n, options: Options{}.withDefaults()}
+	cl := testClient(Options{}, n)
 	at := time.Unix(1_800_000_000, 5).UTC()
 	m := Message{
 		Destination: "d", Payload: []byte{0, 0xff, ' '}, ContentType: "a/b", IdempotencyKey: "k", OrderingKey: "o", DeliverAt: at,

@@ -26,6 +26,7 @@ func (s *sink) Apply(b *storage.Batch, e Entry) ([]any, error) {
 func (s *sink) Committed(uint64) {}
 func (s *sink) Led(uint64)       { s.led <- struct{}{} }
 func (s *sink) Deposed()         {}
+func (s *sink) Installed(uint64) {}
 
 func benchGroup(b *testing.B, disk bool) *Group {
 	b.Helper()
@@ -143,6 +144,91 @@ func BenchmarkDecodeEntry(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	for range b.N {
 		if err := decodeEntry(data, &got); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// diskCluster is three replicas in one process, each with a store on disk, and Raft's in-memory transport.
+func diskCluster(b *testing.B) *cluster {
+	b.Helper()
+	c := newClusterWith(b, 3, 3, func(c *cluster) {
+		for _, r := range c.replicas {
+			r.store = openStore(b, b.TempDir(), nil)
+		}
+	})
+	b.Cleanup(func() { c.close(b) })
+	return c
+}
+
+// BenchmarkTransfer moves leadership back and forth under the load of 64 callers. ns/op is one transfer until the new leader accepts commands;
+// gap-ms is the longest time without an acknowledgement.
+func BenchmarkTransfer(b *testing.B) {
+	c := diskCluster(b)
+	c.leader(b, -1)
+	load := c.load(b, 64)
+	b.ResetTimer()
+	for range b.N {
+		old := c.leader(b, -1)
+		if err := c.replicas[old].group.TransferLeadershipTo(b.Context(), c.replicas[(old+1)%3].id); err != nil {
+			b.Fatal(err)
+		}
+		c.leader(b, old)
+	}
+	b.StopTimer()
+	acked := load.stop()
+	if load.unknown() > 0 {
+		b.Fatalf("%d commands are unknown", load.unknown())
+	}
+	b.ReportMetric(float64(load.longestGap)/1e6, "gap-ms")
+	b.ReportMetric(float64(len(acked))/b.Elapsed().Seconds(), "commands/s")
+}
+
+// BenchmarkElection cuts the leader off under load. ns/op is the time until another one accepts commands, on real time and disks.
+func BenchmarkElection(b *testing.B) {
+	c := diskCluster(b)
+	c.leader(b, -1)
+	load := c.load(b, 8)
+	for range b.N {
+		old := c.leader(b, -1)
+		c.cutOff(old)
+		b.StartTimer()
+		c.leader(b, old)
+		b.StopTimer()
+		c.connect(old)
+		c.caughtUp(b, old)
+	}
+	load.stop()
+}
+
+// BenchmarkDigest hashes a state of 64 MiB in values of 4 KiB.
+func BenchmarkDigest(b *testing.B) {
+	s := openStore(b, b.TempDir(), nil)
+	defer func() {
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+	}()
+	st := s.State(1)
+	for i := range 64 {
+		batch := st.NewBatch()
+		for k := range 256 {
+			if err := batch.Set(fmt.Appendf(nil, "%03d-%03d", i, k), make([]byte, 4<<10)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		batch.SetApplied(uint64(i + 1))
+		if err := batch.Commit(); err != nil {
+			b.Fatal(err)
+		}
+		batch.Close()
+	}
+	snapshot := st.NewSnapshot()
+	defer func() { must(b, "close", snapshot.Close()) }()
+	b.SetBytes(64 << 20)
+	var progress atomic.Uint64
+	for b.Loop() {
+		if _, err := hashState(b.Context(), snapshot, &progress); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -17,51 +17,132 @@ import (
 // These tests run three replicas on Raft's own in-memory transport and fake time. The production transport brings its own, larger ones.
 
 type replica struct {
+	id        string
 	store     *storage.Store
 	machine   *counter
-	transport *hangingTransport
+	transport *hookedTransport
 	group     *Group
+	boots     uint64
 }
 
-// hangingTransport can make TimeoutNow, the message of a transfer, wait until released.
-type hangingTransport struct {
+// hookedTransport lets a test look at, delay and fail single messages, and can make TimeoutNow, the message of a transfer, wait until released.
+type hookedTransport struct {
 	*raft.InmemTransport
 	hang    atomic.Bool
 	release chan struct{}
 	hanging atomic.Int64
+	// hook, if set, sees every call except pipelined appends. call sends it and waits for the answer.
+	hook atomic.Pointer[func(kind string, to raft.ServerID, call func() error) error]
 }
 
-func (h *hangingTransport) TimeoutNow(id raft.ServerID, to raft.ServerAddress, in *raft.TimeoutNowRequest, out *raft.TimeoutNowResponse) error {
+func newHookedTransport(id string) *hookedTransport {
+	_, inner := raft.NewInmemTransport(raft.ServerAddress(id))
+	return &hookedTransport{InmemTransport: inner, release: make(chan struct{})}
+}
+
+func (h *hookedTransport) setHook(hook func(kind string, to raft.ServerID, call func() error) error) {
+	h.hook.Store(&hook)
+}
+
+func (h *hookedTransport) through(kind string, to raft.ServerID, call func() error) error {
+	if hook := h.hook.Load(); hook != nil {
+		return (*hook)(kind, to, call)
+	}
+	return call()
+}
+
+func (h *hookedTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
+	if h.hook.Load() != nil {
+		return nil, raft.ErrPipelineReplicationNotSupported
+	}
+	return h.InmemTransport.AppendEntriesPipeline(id, to)
+}
+
+func (h *hookedTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, in *raft.AppendEntriesRequest, out *raft.AppendEntriesResponse) error {
+	return h.through("append", id, func() error { return h.InmemTransport.AppendEntries(id, to, in, out) })
+}
+
+func (h *hookedTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, in *raft.RequestVoteRequest, out *raft.RequestVoteResponse) error {
+	return h.through("vote", id, func() error { return h.InmemTransport.RequestVote(id, to, in, out) })
+}
+
+func (h *hookedTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, in *raft.RequestPreVoteRequest, out *raft.RequestPreVoteResponse) error {
+	return h.through("prevote", id, func() error { return h.InmemTransport.RequestPreVote(id, to, in, out) })
+}
+
+func (h *hookedTransport) TimeoutNow(id raft.ServerID, to raft.ServerAddress, in *raft.TimeoutNowRequest, out *raft.TimeoutNowResponse) error {
 	if h.hang.Load() {
 		h.hanging.Add(1)
 		<-h.release
 		return errors.New("released without an answer")
 	}
-	return h.InmemTransport.TimeoutNow(id, to, in, out)
+	return h.through("transfer", id, func() error { return h.InmemTransport.TimeoutNow(id, to, in, out) })
 }
 
-type cluster struct{ replicas []*replica }
+type cluster struct {
+	replicas []*replica
+	founders []string
+	adjust   func(*Options) // if set, for each group that is opened
+}
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t testing.TB) *cluster {
+	t.Helper()
+	return newClusterOf(t, 3, 3)
+}
+
+// newClusterOf opens n replicas, of which the first founders bootstrap the group and the rest wait to be added.
+func newClusterOf(t testing.TB, n, founders int) *cluster {
+	t.Helper()
+	return newClusterWith(t, n, founders, nil)
+}
+
+// newClusterWith lets prepare adjust the cluster before any group is opened.
+func newClusterWith(t testing.TB, n, founders int, prepare func(*cluster)) *cluster {
 	t.Helper()
 	c := &cluster{}
-	var servers []Server
-	for i := range 3 {
-		name := fmt.Sprintf("n%d", i+1)
-		servers = append(servers, Server{ID: name, Address: name})
-		_, inner := raft.NewInmemTransport(raft.ServerAddress(name))
-		c.replicas = append(c.replicas, &replica{
-			store: openStore(t, "data", vfs.NewMem()), machine: newCounter(),
-			transport: &hangingTransport{InmemTransport: inner, release: make(chan struct{})},
-		})
+	for i := range n {
+		id := rid(fmt.Sprintf("n%d", i+1))
+		c.replicas = append(c.replicas, &replica{id: id, transport: newHookedTransport(id)})
+		if i < founders {
+			c.founders = append(c.founders, id)
+		}
+	}
+	if prepare != nil {
+		prepare(c)
 	}
 	for i, r := range c.replicas {
+		if r.store == nil {
+			r.store = openStore(t, "data", vfs.NewMem())
+		}
 		c.connect(i)
-		o := options(r.store, r.machine)
-		o.NodeID, o.BootID, o.Bootstrap, o.Transport = servers[i].ID, uint64(i+1), servers, r.transport
-		r.group = open(t, o)
+		c.open(t, i)
 	}
 	return c
+}
+
+// open starts a group on replica i's store, as a new process would.
+func (c *cluster) open(t testing.TB, i int) {
+	t.Helper()
+	r := c.replicas[i]
+	r.boots++
+	r.machine = newCounter()
+	o := options(r.store, r.machine)
+	o.NodeID, _, _ = SplitReplicaID(r.id)
+	o.ReplicaID, o.BootID, o.Transport = r.id, uint64(i+1)<<8|r.boots, r.transport
+	if o.Bootstrap = nil; i < len(c.founders) {
+		o.Bootstrap = c.founders
+	}
+	if c.adjust != nil {
+		c.adjust(&o)
+	}
+	r.group = open(t, o)
+}
+
+// restart ends replica i's group and opens it again.
+func (c *cluster) restart(t testing.TB, i int) {
+	t.Helper()
+	closeGroup(t, c.replicas[i].group)
+	c.open(t, i)
 }
 
 func (c *cluster) connect(i int) {
@@ -82,7 +163,19 @@ func (c *cluster) cutOff(i int) {
 	}
 }
 
-func (c *cluster) close(t *testing.T) {
+// index gives the place of a replica by id.
+func (c *cluster) index(t testing.TB, id string) int {
+	t.Helper()
+	for i, r := range c.replicas {
+		if r.id == id {
+			return i
+		}
+	}
+	t.Fatalf("no replica %q", id)
+	return -1
+}
+
+func (c *cluster) close(t testing.TB) {
 	t.Helper()
 	for _, r := range c.replicas {
 		close(r.transport.release)
@@ -97,7 +190,7 @@ func (c *cluster) close(t *testing.T) {
 }
 
 // leader waits for a replica, other than not, that leads and has said so.
-func (c *cluster) leader(t *testing.T, not int) int {
+func (c *cluster) leader(t testing.TB, not int) int {
 	t.Helper()
 	found := -1
 	eventually(t, "a leader", func() bool {
@@ -112,8 +205,20 @@ func (c *cluster) leader(t *testing.T, not int) int {
 	return found
 }
 
+// leadBy waits until replica i leads, moving leadership there if need be.
+func (c *cluster) leadBy(t testing.TB, i int) {
+	t.Helper()
+	eventually(t, "leadership at the chosen replica", func() bool {
+		if c.replicas[i].group.Status().Ready {
+			return true
+		}
+		_ = c.replicas[c.leader(t, -1)].group.TransferLeadershipTo(t.Context(), c.replicas[i].id) // tried again
+		return false
+	})
+}
+
 // same waits until all replicas have applied what the leader has, and compares their states.
-func (c *cluster) same(t *testing.T, leader int, acked []string) {
+func (c *cluster) same(t testing.TB, leader int, acked []string) {
 	t.Helper()
 	if err := c.replicas[leader].group.ReadBarrier(t.Context()); err != nil {
 		t.Fatal(err)

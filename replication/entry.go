@@ -20,6 +20,7 @@ const (
 	fieldNodeID   protowire.Number = 2
 	fieldBootID   protowire.Number = 3
 	fieldCommands protowire.Number = 4
+	fieldDigest   protowire.Number = 5
 )
 
 // commandTag is the one byte that begins a command.
@@ -32,7 +33,10 @@ type Entry struct {
 	Stamp  int64  // unix nanoseconds, stamped by the proposer when it packed the entry
 	NodeID string // node that proposed it, 1 to 255 bytes
 	BootID uint64 // drawn anew at every start of that node's process
-	// Commands in apply order, opaque here. Empty in leader-start and read-barrier entries. They alias the entry's bytes and are
+	// Digest marks an entry at which every replica computes the digest of its state: the version of how, 1 so far; 0 in any other entry. A mark
+	// has no commands and never reaches the state machine.
+	Digest uint32
+	// Commands in apply order, opaque here. Empty in leader-start and read-barrier entries and marks. They alias the entry's bytes and are
 	// valid only as long as those are; in StateMachine.Apply, only during the call.
 	Commands [][]byte
 }
@@ -44,7 +48,15 @@ func AppendEntry(dst []byte, e *Entry) []byte {
 	for _, c := range e.Commands {
 		dst = appendCommand(dst, c)
 	}
+	if e.Digest != 0 {
+		dst = appendDigest(dst, e.Digest)
+	}
 	return dst
+}
+
+func appendDigest(dst []byte, version uint32) []byte {
+	dst = protowire.AppendTag(dst, fieldDigest, protowire.VarintType)
+	return protowire.AppendVarint(dst, uint64(version))
 }
 
 func appendHeader(dst []byte, stamp int64, nodeID string, bootID uint64) []byte {
@@ -68,9 +80,9 @@ func appendCommand(dst, command []byte) []byte {
 	return protowire.AppendBytes(dst, command)
 }
 
-// headerBytes bounds what appendHeader writes; commandOverhead bounds what appendCommand adds to a command's own bytes.
+// headerBytes bounds what appendHeader and appendDigest write; commandOverhead bounds what appendCommand adds to a command's own bytes.
 const (
-	headerBytes     = 9 + 3 + maxNodeIDBytes + 9
+	headerBytes     = 9 + 3 + maxNodeIDBytes + 9 + 6
 	commandOverhead = 1 + 5
 )
 
@@ -84,8 +96,8 @@ func DecodeEntry(data []byte) (Entry, error) {
 
 // decodeEntry fills e, reusing its Commands slice and, when equal, its NodeID string.
 func decodeEntry(data []byte, e *Entry) error {
-	e.Stamp, e.BootID, e.Commands = 0, 0, e.Commands[:0]
-	var seen [4]bool
+	e.Stamp, e.BootID, e.Digest, e.Commands = 0, 0, 0, e.Commands[:0]
+	var seen [fieldDigest + 1]bool
 	for rest := data; len(rest) > 0; {
 		if rest[0] == commandTag && len(e.Commands) < maxDecodedCommands {
 			// The common case, at a third of the cost.
@@ -108,15 +120,20 @@ func decodeEntry(data []byte, e *Entry) error {
 	if !seen[fieldNodeID] {
 		return fmt.Errorf("%w: node_id is missing", ErrEntry)
 	}
+	if e.Digest != 0 && len(e.Commands) > 0 {
+		return fmt.Errorf("%w: a digest mark has %d commands, want none", ErrEntry, len(e.Commands))
+	}
 	return nil
 }
 
 // decodeField reads the value of one field and returns the number of bytes it took.
-func decodeField(rest []byte, field protowire.Number, wire protowire.Type, e *Entry, seen *[4]bool) (int, error) {
+func decodeField(rest []byte, field protowire.Number, wire protowire.Type, e *Entry, seen *[fieldDigest + 1]bool) (int, error) {
 	want := protowire.BytesType
 	switch field {
 	case fieldStamp, fieldBootID:
 		want = protowire.Fixed64Type
+	case fieldDigest:
+		want = protowire.VarintType
 	case fieldNodeID, fieldCommands:
 	default:
 		return 0, errors.New("unknown; written by a newer version?")
@@ -129,6 +146,17 @@ func decodeField(rest []byte, field protowire.Number, wire protowire.Type, e *En
 			return 0, errors.New("appears twice")
 		}
 		seen[field] = true
+	}
+	if want == protowire.VarintType {
+		v, n := protowire.ConsumeVarint(rest)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		if v != digestVersion {
+			return 0, fmt.Errorf("digest version %d, want %d; written by a newer version?", v, digestVersion)
+		}
+		e.Digest = digestVersion
+		return n, nil
 	}
 	if want == protowire.Fixed64Type {
 		v, n := protowire.ConsumeFixed64(rest)

@@ -22,7 +22,7 @@ func drawEntry(t *rapid.T) Entry {
 }
 
 func sameEntry(a, b Entry) bool {
-	if a.Stamp != b.Stamp || a.NodeID != b.NodeID || a.BootID != b.BootID || len(a.Commands) != len(b.Commands) {
+	if a.Stamp != b.Stamp || a.NodeID != b.NodeID || a.BootID != b.BootID || a.Digest != b.Digest || len(a.Commands) != len(b.Commands) {
 		return false
 	}
 	for i := range a.Commands {
@@ -36,6 +36,9 @@ func sameEntry(a, b Entry) bool {
 func TestEntryRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawEntry(t)
+		if rapid.Bool().Draw(t, "mark") {
+			want.Digest, want.Commands = digestVersion, nil
+		}
 		data := AppendEntry(nil, &want)
 		got, err := DecodeEntry(data)
 		if err != nil {
@@ -80,8 +83,13 @@ func TestDecodeEntryRefuses(t *testing.T) {
 		"truncated":     {good[:len(good)-1], "field 4"},
 		"truncated tag": {append(bytes.Clone(good), 0x80), "offset"},
 		"unknown field": {with(func(b []byte) []byte {
-			return protowire.AppendVarint(protowire.AppendTag(b, 5, protowire.VarintType), 1)
-		}), "field 5"},
+			return protowire.AppendVarint(protowire.AppendTag(b, 6, protowire.VarintType), 1)
+		}), "field 6"},
+		"mark of a newer version": {AppendEntry(nil, &Entry{NodeID: "n1", Digest: 2}), "digest version 2"},
+		"mark of version 0": {protowire.AppendVarint(protowire.AppendTag(AppendEntry(nil, &Entry{NodeID: "n1"}),
+			fieldDigest, protowire.VarintType), 0), "digest version 0"},
+		"mark twice":         {appendDigest(AppendEntry(nil, &Entry{NodeID: "n1", Digest: 1}), 1), "twice"},
+		"mark with commands": {with(func(b []byte) []byte { return appendDigest(b, 1) }), "1 commands"},
 		"wrong type": {with(func(b []byte) []byte {
 			return protowire.AppendVarint(protowire.AppendTag(b, fieldCommands, protowire.VarintType), 1)
 		}), "wire type"},
@@ -111,6 +119,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(AppendEntry(nil, &Entry{NodeID: "n1"}))
 	f.Add(AppendEntry(nil, &Entry{Stamp: -1, NodeID: "n1", BootID: 3, Commands: [][]byte{{1}, {2, 3}, nil}}))
+	f.Add(AppendEntry(nil, &Entry{Stamp: 1, NodeID: "n1", BootID: 3, Digest: digestVersion}))
 	f.Add([]byte{0x12, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		e, err := DecodeEntry(data)
@@ -132,6 +141,7 @@ func TestDecodeEntryReuse(t *testing.T) {
 	var e Entry
 	for _, want := range []Entry{
 		{Stamp: 5, NodeID: "n1", BootID: 9, Commands: [][]byte{{1}, {2}}},
+		{NodeID: "n1", Digest: digestVersion},
 		{NodeID: "n2"},
 		{Stamp: 1, NodeID: "n2", Commands: [][]byte{{3}}},
 	} {

@@ -26,6 +26,14 @@ var (
 	ErrInvalid = errors.New("replication: invalid command")
 	// ErrContext: the caller's context had ended before the command was queued; the context's error is wrapped.
 	ErrContext = errors.New("replication: context ended before the command was queued")
+	// ErrChangeInProgress: another change of the configuration is not yet committed. Try again in a moment.
+	ErrChangeInProgress = errors.New("replication: another membership change is in progress")
+	// ErrNotMember: the replica that should be promoted or demoted is not in the configuration. Add it first.
+	ErrNotMember = errors.New("replication: no such member")
+	// ErrLastVoter: the change would leave the group without a voter. Promote another replica first.
+	ErrLastVoter = errors.New("replication: the last voter must stay")
+	// ErrLeaderStays: the leader would lose its vote. Transfer leadership, then ask the new leader.
+	ErrLeaderStays = errors.New("replication: the leader must hand leadership over first")
 )
 
 // ErrMaybeAccepted is the other kind: the command was handed to Raft and its fate is unknown here; it may be applied now, later or never.
@@ -42,8 +50,9 @@ var (
 	// ErrStateAhead: the state holds an index that the only voter's own log never reached, so the log lost its tail. The group refuses
 	// to start, since new entries would reuse indexes already applied. Restore a backup.
 	ErrStateAhead = errors.New("replication: state is ahead of the log")
-	// ErrSnapshotStreaming: a peer needs the state itself, and this version cannot stream it.
-	ErrSnapshotStreaming = errors.New("replication: streaming the state to another replica is not supported")
+	// ErrSnapshotStreaming: a snapshot from a peer came without its state, or the state to send does not reach its snapshot. Nothing was
+	// changed; Raft tries again.
+	ErrSnapshotStreaming = errors.New("replication: snapshot and streamed state do not belong together")
 	// ErrNoPeers: the loopback transport was asked to reach another node.
 	ErrNoPeers = errors.New("replication: loopback transport has no peers")
 	// ErrNoTransferTarget: there is no other voter that could lead.
@@ -59,7 +68,8 @@ var (
 // errAlreadyApplied answers a proposal whose index the state already held. It cannot happen while log and state belong together.
 var errAlreadyApplied = errors.New("replication: entry was applied before it was proposed")
 
-var notAccepted = []error{ErrNotLeader, ErrQueueFull, ErrStopped, ErrTransferring, ErrFailed, ErrInvalid, ErrContext}
+var notAccepted = []error{ErrNotLeader, ErrQueueFull, ErrStopped, ErrTransferring, ErrFailed, ErrInvalid, ErrContext,
+	ErrChangeInProgress, ErrNotMember, ErrLastVoter, ErrLeaderStays}
 
 // NotAccepted reports whether err proves that the command is not in the log and never will be. False for nil, for ErrMaybeAccepted
 // whatever it wraps, and for every error that does not come from proposing.

@@ -31,16 +31,20 @@ func resultsOf(response any) ([]any, error) {
 
 // fsm joins Raft to the StateMachine. Raft calls ApplyBatch, Snapshot and Restore on one goroutine; that goroutine owns all plain fields.
 type fsm struct {
-	machine StateMachine
-	state   *storage.State
-	store   *storage.Store
-	ctx     context.Context // ends when the group stops; bounds flushes
-	watch   Observer
-	index   *appliedIndex
-	term    atomic.Uint64 // term of the newest command entry applied; 0 before the first of this process
-	onTerm  func()        // called after term has changed
-	onFail  func(error)   // called once, when stopped is set
-	onGrow  func()        // called when the log has grown enough for a snapshot
+	machine  StateMachine
+	state    *storage.State
+	store    *storage.Store
+	snaps    *snapshots
+	ctx      context.Context // ends when the group stops; bounds flushes
+	watch    Observer
+	index    *appliedIndex
+	members  configurations // committed, as far as entries and installs have told
+	digests  digests
+	installs atomic.Uint64
+	term     atomic.Uint64 // term of the newest command entry applied; 0 before the first of this process
+	onTerm   func()        // called after term has changed
+	onFail   func(error)   // called once, when stopped is set
+	onGrow   func()        // called when the log has grown enough for a snapshot
 
 	applied  uint64 // in the state, committed
 	stopped  error  // set for ever at the first entry that could not be applied
@@ -60,7 +64,8 @@ type run struct {
 	entries  int
 	commands int
 	began    time.Time
-	first    int // position in logs of the first entry in batch
+	first    int     // position in logs of the first entry in batch
+	mark     *digest // the digest mark that ends batch; nil if none
 }
 
 // ApplyBatch applies committed entries in order, in as few storage batches as their size allows.
@@ -81,6 +86,9 @@ func (m *fsm) ApplyBatch(logs []*raft.Log) []any {
 			answers[i].err = m.stopped
 			continue
 		}
+		if l.Type == raft.LogConfiguration {
+			m.members.set(raft.DecodeConfiguration(l.Data), l.Index)
+		}
 		m.logBytes += uint64(len(l.Data))
 		m.logCount++
 		if l.Index <= m.applied {
@@ -90,7 +98,7 @@ func (m *fsm) ApplyBatch(logs []*raft.Log) []any {
 		results, err := m.applyOne(&r, i, l)
 		if err == nil {
 			answers[i].results = results
-			if r.batch.Bytes() >= applyBatchBytes {
+			if r.mark != nil || r.batch.Bytes() >= applyBatchBytes {
 				err = m.commit(&r)
 			}
 		}
@@ -123,7 +131,12 @@ func (m *fsm) applyOne(r *run, position int, l *raft.Log) ([]any, error) {
 		r.batch, r.began, r.first = m.state.NewBatch(), time.Now(), position
 	}
 	var results []any
-	if l.Type == raft.LogCommand {
+	switch {
+	case l.Type != raft.LogCommand:
+	case m.entry.Digest != 0:
+		r.mark = m.digests.announce(l.Index)
+		r.term = l.Term
+	default:
 		m.entry.Index, m.entry.Term = l.Index, l.Term
 		var err error
 		if results, err = m.machine.Apply(r.batch, m.entry); err != nil {
@@ -155,6 +168,9 @@ func (m *fsm) commit(r *run) error {
 		return fmt.Errorf("commit up to index %d: %w", r.index, err)
 	}
 	m.applied = r.index
+	if r.mark != nil {
+		m.digests.take(r.mark, m.state)
+	}
 	m.machine.Committed(r.index)
 	m.watch.BatchApplied(r.entries, r.commands, bytes, time.Since(r.began))
 	m.index.publish(r.index)
@@ -180,6 +196,17 @@ func (m *fsm) halt(r *run, answers []applied, cause error) {
 	m.onFail(m.stopped)
 }
 
+// jumped is called by Restore once an installed state is visible: it stands at applied and came with a configuration. It may be called again
+// for the same state. Everything that this replica derived from the state before is brought in line, the machine's last.
+func (m *fsm) jumped(applied uint64, configuration raft.Configuration, configurationIndex uint64) {
+	m.digests.jumped(m.applied, applied)
+	m.members.set(configuration, configurationIndex)
+	m.applied = applied
+	m.installs.Add(1)
+	m.machine.Installed(applied)
+	m.index.publish(applied)
+}
+
 // checkGrowth asks for a snapshot once the log has grown enough.
 func (m *fsm) checkGrowth() {
 	if (m.logBytes >= m.maxBytes || m.logCount >= m.maxCount) && m.stopped == nil && m.grown.CompareAndSwap(false, true) {
@@ -199,10 +226,13 @@ func (m *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	return &marker{ctx: m.ctx, applied: m.applied, store: m.store, state: m.state}, nil
 }
 
-// Restore is called only when a peer or a user hands over a whole state.
+// Restore is called only after a peer has handed over a whole state, which Raft wrote to the sink (snapshot.go).
 func (m *fsm) Restore(source io.ReadCloser) error {
 	if err := source.Close(); err != nil {
 		return err
 	}
-	return ErrSnapshotStreaming
+	if m.stopped != nil {
+		return m.stopped
+	}
+	return m.install()
 }

@@ -76,7 +76,7 @@ func TestSnapshotScheduler(t *testing.T) {
 func TestRefusesToStartBehindItsSnapshot(t *testing.T) {
 	s := newStore(t)
 	err := s.SaveSnapshotMarker(1, storage.SnapshotMarker{Index: 9, Term: 1, Configuration: raft.EncodeConfiguration(
-		raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}}})})
+		raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(rid("n1")), Address: raft.ServerAddress(rid("n1"))}}})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestReplayChangesNothing(t *testing.T) {
 	for i := range 40 {
 		l := &raft.Log{Index: uint64(i + 1), Term: 1, Type: raft.LogCommand}
 		if i%7 == 3 {
-			l.Type = raft.LogConfiguration
+			l.Type, l.Data = raft.LogConfiguration, raft.EncodeConfiguration(raft.Configuration{})
 		} else {
 			l.Data = AppendEntry(nil, &Entry{NodeID: "n1", Commands: [][]byte{[]byte(id(i))}})
 		}
@@ -161,6 +161,7 @@ func (f *filler) Apply(b *storage.Batch, e Entry) ([]any, error) {
 func (f *filler) Committed(i uint64) { f.committed = append(f.committed, i) }
 func (f *filler) Led(uint64)         {}
 func (f *filler) Deposed()           {}
+func (f *filler) Installed(uint64)   {}
 
 // After a failure Raft counts the failed entry as applied; a snapshot would name its index and let the log be cut there.
 func TestNoSnapshotOfAFailedMachine(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/sealane/sealane/storage"
 )
 
@@ -32,10 +33,15 @@ type Group struct {
 	led      atomic.Pointer[led]   // the leadership announced by Led; nil between Deposed and Led
 	failure  atomic.Pointer[error] // why the group stopped by itself
 	restarts atomic.Uint64
-	nudged   struct { // the last empty entry asked for; the supervisor's own
+	events   leadershipEvents
+
+	transfers, failedTransfers atomic.Uint64
+	nudged                     struct { // the last empty entry asked for; the supervisor's own
 		term uint64
 		at   int64
 	}
+
+	changing sync.Mutex // held by the one who changes the configuration
 
 	gate         sync.Mutex // makes transferring and the queue's refusal one
 	transferring bool
@@ -96,13 +102,30 @@ func (g *Group) open() error {
 	}
 	flushing, cancel := context.WithCancel(context.Background())
 	g.stopFlush = cancel
+	g.snaps.ctx = flushing
 	g.index.index.Store(applied)
 	g.fsm = &fsm{
-		machine: o.Machine, state: g.state, store: o.Store, ctx: flushing, watch: o.Observer, index: &g.index,
+		machine: o.Machine, state: g.state, store: o.Store, snaps: g.snaps, ctx: flushing, watch: o.Observer, index: &g.index,
 		onTerm: g.wakeSupervisor, onFail: g.fail, onGrow: g.wakeSnapshotter,
 		applied: applied, maxBytes: o.SnapshotBytes, maxCount: o.SnapshotEntries,
 	}
+	g.fsm.digests.open()
+	if err := g.knownConfiguration(); err != nil {
+		return err
+	}
 	return g.bootstrap()
+}
+
+// knownConfiguration reads the configuration of the snapshot marker. The entries behind it follow when Raft hands them over.
+func (g *Group) knownConfiguration() error {
+	m, ok, err := g.opts.Store.LoadSnapshotMarker(g.opts.Group)
+	if err != nil {
+		return fmt.Errorf("load snapshot marker: %w", err)
+	}
+	if ok {
+		g.fsm.members.set(raft.DecodeConfiguration(m.Configuration), m.ConfigurationIndex)
+	}
+	return nil
 }
 
 // start begins Raft and the group's own goroutines.
@@ -117,9 +140,10 @@ func (g *Group) start() error {
 		return err
 	}
 	g.proposer.run()
-	g.goroutines.Add(2)
+	g.goroutines.Add(3)
 	go g.supervise()
 	go g.runSnapshots()
+	go g.runDigests(g.fsm.ctx)
 	return nil
 }
 
@@ -169,6 +193,9 @@ func (g *Group) close(ctx context.Context) error {
 	g.proposer.abandon(ErrStopped)
 	g.index.end(ErrStopped)
 	g.goroutines.Wait()
+	if err == nil {
+		g.fsm.digests.drop()
+	}
 	return err
 }
 
@@ -201,17 +228,24 @@ func (g *Group) WaitApplied(ctx context.Context, index uint64) error { return g.
 // after the call is committed and applied here. Readers that wait at the same time share one entry, with the commands that go then, if
 // any. Errors: ErrBarrier wrapping the cause, the context's.
 func (g *Group) ReadBarrier(ctx context.Context) error {
+	_, err := g.ReadIndex(ctx)
+	return err
+}
+
+// ReadIndex is ReadBarrier for a reader elsewhere: everything acknowledged anywhere before the call is at or below the index it gives, and a
+// replica that has applied that index may answer the read. The leader itself has applied it. Errors as ReadBarrier.
+func (g *Group) ReadIndex(ctx context.Context) (uint64, error) {
 	b, err := g.queue.join()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrBarrier, err)
+		return 0, fmt.Errorf("%w: %w", ErrBarrier, err)
 	}
 	select {
 	case <-b.done:
 		if b.err != nil {
-			return fmt.Errorf("%w: %w", ErrBarrier, b.err)
+			return 0, fmt.Errorf("%w: %w", ErrBarrier, b.err)
 		}
-		return nil
+		return b.index, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 }

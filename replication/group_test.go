@@ -14,12 +14,12 @@ import (
 
 func TestOptionsNameEveryProblem(t *testing.T) {
 	_, err := NewGroup(Options{
-		Bootstrap:       []Server{{ID: "a", Address: "x"}, {ID: "a"}},
+		Bootstrap:       []string{"a", "a"},
 		NodeID:          strings.Repeat("n", 256),
 		TrailingEntries: 1,
 	})
-	for _, want := range []string{"Store", "NodeID has 256 bytes", "BootID", "Stamp", "Machine", "Bootstrap[1]: ID and", "appears twice",
-		"does not name this node", "TrailingEntries is 1, want at least 32"} {
+	for _, want := range []string{"Store", "NodeID has 256 bytes", "BootID", "Stamp", "Machine", "ReplicaID is \"\"", "Bootstrap[1] is \"a\", not a replica id", "appears twice",
+		"does not name this replica", "TrailingEntries is 1, want at least 32"} {
 		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q: %v", want, err)
 		}
@@ -69,7 +69,7 @@ func TestSoleVoterKeepsItsTimeouts(t *testing.T) {
 	if c.HeartbeatTimeout != heartbeatTimeout || c.ElectionTimeout != electionTimeout {
 		t.Fatalf("timeouts are %v and %v, want those of every group", c.HeartbeatTimeout, c.ElectionTimeout)
 	}
-	if st := g.Status(); st.Role != RoleLeader || !st.Ready || st.LeaderID != "n1" || st.Voters != 1 || st.LeaderSince.IsZero() {
+	if st := g.Status(); st.Role != RoleLeader || !st.Ready || st.LeaderID != rid("n1") || st.LeaderNode != "n1" || st.Voters != 1 || st.LeaderSince.IsZero() {
 		t.Fatalf("status %+v", st)
 	}
 }
@@ -290,7 +290,7 @@ func TestStopsAtAnEntryItCannotRead(t *testing.T) {
 	o.OnFailure = func(err error) { failed <- err }
 	g, _ := lead(t, o)
 	do(t, g, "a")
-	g.current().Apply(append(AppendEntry(nil, &Entry{NodeID: "n1"}), 0x28, 0x01), 0)
+	g.current().Apply(append(AppendEntry(nil, &Entry{NodeID: "n1"}), 0x78, 0x01), 0)
 	if err := <-failed; !errors.Is(err, ErrEntry) || !errors.Is(err, ErrFailed) {
 		t.Fatalf("OnFailure got %v", err)
 	}
@@ -326,7 +326,7 @@ func TestBootstrapOnlyOnce(t *testing.T) {
 	g, _ := lead(t, options(s, newCounter()))
 	closeGroup(t, g)
 	o := options(s, newCounter())
-	o.Bootstrap = []Server{{ID: "n1", Address: "n1"}, {ID: "n2", Address: "n2"}}
+	o.Bootstrap = []string{rid("n1"), rid("n2")}
 	g, _ = lead(t, o) // two voters could not elect a leader here
 	if voters, self := g.voters(); voters != 1 || !self {
 		t.Fatalf("%d voters, self %v", voters, self)
@@ -467,8 +467,11 @@ func TestLimits(t *testing.T) {
 	if defaultTrailingEntries < 4*MaxEntriesInFlight {
 		t.Error("the trailing log is shorter than four times what may be uncommitted")
 	}
-	if leaseTimeout > heartbeatTimeout-time.Millisecond || electionTimeout < heartbeatTimeout {
+	if leaseTimeout > followerTimeout-time.Millisecond || electionTimeout < heartbeatTimeout {
 		t.Error("Raft refuses these timeouts")
+	}
+	if followerTimeout < 3*heartbeatTimeout/5 {
+		t.Error("a follower gives up after fewer than three of its leader's longest pauses")
 	}
 	if MaxCommandBytes > ClientQueueBytes || ClientQueueBytes > EngineQueueBytes || ClientQueueCommands >= EngineQueueCommands {
 		t.Error("queues do not fit their commands, or the engine has less room than clients")

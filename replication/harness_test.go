@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,7 +30,10 @@ type counter struct {
 	committed []uint64
 	terms     []uint64 // Led
 	deposed   int
+	history   []string // of Led and Deposed
+	installed []uint64
 	ledC      chan uint64
+	spoil     atomic.Bool   // count the next command wrong: a state that differs from the others'
 	gate      chan struct{} // if set, Apply of a command "hold" waits for it
 }
 
@@ -60,6 +64,9 @@ func (c *counter) Apply(b *storage.Batch, e Entry) ([]any, error) {
 			n = binary.BigEndian.Uint64(v)
 		}
 		n++
+		if c.spoil.Swap(false) {
+			n |= 1 << 40
+		}
 		if err := b.Set(key, binary.BigEndian.AppendUint64(nil, n)); err != nil {
 			return nil, err
 		}
@@ -81,6 +88,7 @@ func (c *counter) Committed(applied uint64) {
 func (c *counter) Led(term uint64) {
 	c.mu.Lock()
 	c.terms = append(c.terms, term)
+	c.history = append(c.history, "led")
 	c.mu.Unlock()
 	c.ledC <- term
 }
@@ -89,6 +97,13 @@ func (c *counter) Deposed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deposed++
+	c.history = append(c.history, "deposed")
+}
+
+func (c *counter) Installed(applied uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.installed = append(c.installed, applied)
 }
 
 func (c *counter) entries() []Entry {
@@ -132,11 +147,14 @@ func newStore(t testing.TB) *storage.Store {
 	return s
 }
 
+// rid is the replica id of a node in tests.
+func rid(node string) string { return ReplicaID(node, [16]byte{0xab, 1}) }
+
 func options(s *storage.Store, m StateMachine) Options {
 	return Options{
-		Store: s, Group: 1, NodeID: "n1", BootID: 7, Machine: m,
+		Store: s, Group: 1, NodeID: "n1", ReplicaID: rid("n1"), BootID: 7, Machine: m,
 		Stamp:     func() int64 { return time.Now().UnixNano() },
-		Bootstrap: []Server{{ID: "n1", Address: "n1"}},
+		Bootstrap: []string{rid("n1")},
 		Logger:    discard(),
 	}
 }
@@ -252,3 +270,7 @@ func (a *answers) len() int {
 func id(n int) string { return fmt.Sprintf("c%06d", n) }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func contextFor(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}

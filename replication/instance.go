@@ -33,9 +33,9 @@ func (i *instance) shutdown() <-chan struct{} {
 // raftConfig gives the settings of REPLICATION.md. Raft's own snapshot schedule is put out of reach: ours counts bytes as well.
 func (g *Group) raftConfig() *raft.Config {
 	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(g.opts.NodeID)
-	c.HeartbeatTimeout = heartbeatTimeout
-	c.ElectionTimeout = electionTimeout
+	c.LocalID = raft.ServerID(g.opts.ReplicaID)
+	c.HeartbeatTimeout = followerTimeout
+	c.ElectionTimeout = followerTimeout
 	c.LeaderLeaseTimeout = leaseTimeout
 	c.CommitTimeout = commitTimeout
 	c.MaxAppendEntries = maxAppendEntries
@@ -61,8 +61,8 @@ func (g *Group) bootstrap() error {
 		return err
 	}
 	var c raft.Configuration
-	for _, s := range g.opts.Bootstrap {
-		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address)})
+	for _, id := range g.opts.Bootstrap {
+		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(id), Address: raft.ServerAddress(id)})
 	}
 	return raft.BootstrapCluster(g.raftConfig(), g.log, g.log, g.snaps, shield{g.opts.Transport}, c)
 }
@@ -74,21 +74,23 @@ func (g *Group) startInstance() error {
 		return fmt.Errorf("start raft: %w", err)
 	}
 	g.instance.Store(&instance{Raft: r, ended: make(chan struct{})})
+	g.events.watch(r)
 	if g.soleVoter() {
-		return electNow(r)
+		return lookNow(r)
 	}
 	return nil
 }
 
-// electNow makes a fresh follower stand for election at once, so that a single voter leads within milliseconds of its start, without
-// short timers that would run, and cost, for as long as it leads. Lowering the heartbeat timeout makes Raft look at its follower
-// timer, and a follower that never heard of a leader is then overdue. Both timeouts are as before afterwards. It must be used with
-// the only voter alone: with more voters it would only make elections collide.
-func electNow(r *raft.Raft) error {
+// lookNow makes a follower look at once whether its leader is overdue, and stand for election if so. Raft itself looks only when a timer of one
+// to two heartbeat timeouts, which nothing aligns with the leader's last message, happens to fire. Lowering the heartbeat timeout makes it
+// look; both timeouts are as before afterwards. A fresh follower never heard of a leader and is overdue at once: so a single voter leads
+// within milliseconds of its start without short timers that would run, and cost, for as long as it leads. With more voters it must not be
+// used at the start, where it would make elections collide; watchLeader gives each voter a time of its own.
+func lookNow(r *raft.Raft) error {
 	c := r.ReloadableConfig()
 	c.HeartbeatTimeout -= time.Millisecond
 	if err := r.ReloadConfig(c); err != nil {
-		return fmt.Errorf("shorten the first election: %w", err)
+		return fmt.Errorf("make raft look for its leader: %w", err)
 	}
 	c.HeartbeatTimeout += time.Millisecond
 	if err := r.ReloadConfig(c); err != nil {
@@ -117,7 +119,7 @@ func (g *Group) voters() (count int, self bool) {
 			continue
 		}
 		count++
-		self = self || string(s.ID) == g.opts.NodeID
+		self = self || string(s.ID) == g.opts.ReplicaID
 	}
 	return count, self
 }

@@ -21,7 +21,7 @@ func TestRaftConfig(t *testing.T) {
 	if c.RestoreCommittedLogs || !c.NoSnapshotRestoreOnStart || c.ShutdownOnRemove || !c.BatchApplyCh || c.PreVoteDisabled || !c.NoLegacyTelemetry {
 		t.Errorf("switches: %+v", c)
 	}
-	if c.HeartbeatTimeout != time.Second || c.ElectionTimeout != time.Second || c.LeaderLeaseTimeout != 500*time.Millisecond ||
+	if c.HeartbeatTimeout != 600*time.Millisecond || c.ElectionTimeout != 600*time.Millisecond || c.LeaderLeaseTimeout != 500*time.Millisecond ||
 		c.CommitTimeout != 500*time.Millisecond || c.MaxAppendEntries != 128 || c.TrailingLogs != 1024 {
 		t.Errorf("values: %+v", c)
 	}
@@ -47,7 +47,7 @@ func (s *spyTransport) Close() error {
 func TestTransportIsShielded(t *testing.T) {
 	s := newStore(t)
 	o := options(s, newCounter())
-	spy := &spyTransport{loopback: newLoopback("n1")}
+	spy := &spyTransport{loopback: newLoopback(raft.ServerAddress(rid("n1")))}
 	o.Transport = spy
 	g, _ := lead(t, o)
 	do(t, g, "a")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hashicorp/raft"
 	"github.com/sealane/sealane/storage"
@@ -29,7 +28,13 @@ const (
 	EngineQueueCommands = 64 << 10
 	EngineQueueBytes    = 128 << 20
 
+	// Raft knows one heartbeat timeout for two things: a leader sends every tenth to fifth of it, which is what an idle group costs, and a
+	// follower misses its leader after it. So it depends on the role: heartbeatTimeout on a leader, followerTimeout elsewhere, which is three to
+	// six heartbeats. It bounds a stall of a majority's disks or processes that costs no leadership. It is above the lease, so that a
+	// leader that is cut off steps down before another is elected. The election timeout is the pause between two tries to be elected; on a leader
+	// it bounds a transfer.
 	heartbeatTimeout = time.Second
+	followerTimeout  = 600 * time.Millisecond
 	electionTimeout  = time.Second
 	leaseTimeout     = 500 * time.Millisecond
 	commitTimeout    = 500 * time.Millisecond
@@ -46,6 +51,11 @@ const (
 	// transferStuck is how long Raft may refuse proposals with "transfer in progress" before its instance is restarted (696).
 	// A sound transfer lasts at most two election timeouts.
 	transferStuck = 3 * electionTimeout
+	// noticeStep is what the voters of a group leave between them when they look for a silent leader: longer than an election takes, so that
+	// they do not stand at the same time.
+	noticeStep = 150 * time.Millisecond
+	// changePatience is how long Raft may take to look at a change of the configuration.
+	changePatience = electionTimeout
 	// nudgeEvery paces the empty entries that start a leadership or probe a stuck transfer.
 	nudgeEvery = 100 * time.Millisecond
 	// snapshotRetry paces snapshots after a failed one.
@@ -75,12 +85,6 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// Server names one voter of a new group.
-type Server struct {
-	ID      string // node id
-	Address string // what the transport resolves; stable and logical, since Raft stores it
-}
-
 // Transport carries Raft's messages between the replicas of one group. Pre-vote is required. A heartbeat must travel like any other
 // append: the handler that Raft offers for heartbeats is never passed on (695). The owner closes the transport, after Group.Close.
 type Transport interface {
@@ -102,6 +106,9 @@ type StateMachine interface {
 	Led(term uint64)
 	// Deposed ends the leadership last announced by Led: lost, handed over, or the group is closing or has failed.
 	Deposed()
+	// Installed is told, on the goroutine of Apply, that the whole state was replaced by one from another replica and now stands at
+	// applied: everything derived from the state before must be dropped and read again. It is visible already. Must not block.
+	Installed(applied uint64)
 }
 
 // Observer receives measurements. Methods are called on hot goroutines and must be cheap; any may be left empty by embedding NopObserver.
@@ -142,18 +149,21 @@ type Options struct {
 	Store *storage.Store
 	// Group is the group's number in Store.
 	Group uint32
-	// NodeID names this replica, 1 to 255 bytes of UTF-8, and is written into every entry. Required.
+	// NodeID names this node, 1 to 238 bytes of UTF-8 without '@', and is written into every entry. Required.
 	NodeID string
+	// ReplicaID names this node together with its data directory: what ReplicaID gives for NodeID and the store's id. It is Raft's id and
+	// address of this replica in every group. Required.
+	ReplicaID string
 	// BootID is drawn anew at every start of the process. Required, not 0.
 	BootID uint64
 	// Stamp gives the time of an entry in unix nanoseconds when it is packed. Required. Called from one goroutine at a time.
 	Stamp func() int64
 	// Machine applies the entries. Required.
 	Machine StateMachine
-	// Bootstrap is the first configuration; the same on every founding replica. Used only when the group has no state. Empty
-	// for a replica that joins later. Ids and addresses must be unique and not empty.
-	Bootstrap []Server
-	// Transport reaches the other replicas. Default: a loopback without peers, whose address is this node's in Bootstrap, else NodeID.
+	// Bootstrap holds the replica ids of the first voters, each once, this replica's among them; the same on every founding replica. Used
+	// only when the group has no state. Empty for a replica that joins later.
+	Bootstrap []string
+	// Transport reaches the other replicas; its local address must be ReplicaID. Default: a loopback without peers.
 	Transport Transport
 	// Observer receives measurements. Default: none.
 	Observer Observer
@@ -186,13 +196,7 @@ func (o Options) withDefaults() Options {
 		o.SnapshotEntries = defaultSnapshotEntries
 	}
 	if o.Transport == nil {
-		address := o.NodeID
-		for _, s := range o.Bootstrap {
-			if s.ID == o.NodeID {
-				address = s.Address
-			}
-		}
-		o.Transport = newLoopback(raft.ServerAddress(address))
+		o.Transport = newLoopback(raft.ServerAddress(o.ReplicaID))
 	}
 	return o
 }
@@ -206,8 +210,14 @@ func (o Options) Validate() error {
 	if o.Store == nil {
 		bad("Store is required")
 	}
-	if len(o.NodeID) == 0 || len(o.NodeID) > maxNodeIDBytes || !utf8.ValidString(o.NodeID) {
-		bad("NodeID has %d bytes, want 1 to %d of UTF-8", len(o.NodeID), maxNodeIDBytes)
+	if !validNode(o.NodeID) {
+		bad("NodeID has %d bytes, want 1 to %d of UTF-8 without '@'", len(o.NodeID), maxReplicaNodeBytes)
+	}
+	if node, _, ok := SplitReplicaID(o.ReplicaID); !ok || node != o.NodeID {
+		bad("ReplicaID is %q, want NodeID, '@' and %d hex digits", o.ReplicaID, storeDigits)
+	}
+	if o.Transport != nil && string(o.Transport.LocalAddr()) != o.ReplicaID {
+		bad("Transport has local address %q, want ReplicaID %q", o.Transport.LocalAddr(), o.ReplicaID)
 	}
 	if o.BootID == 0 {
 		bad("BootID must not be 0")
@@ -218,18 +228,18 @@ func (o Options) Validate() error {
 	if o.Machine == nil {
 		bad("Machine is required")
 	}
-	ids, addresses := map[string]bool{}, map[string]bool{}
-	for i, s := range o.Bootstrap {
-		if s.ID == "" || s.Address == "" {
-			bad("Bootstrap[%d]: ID and Address are required", i)
+	ids := map[string]bool{}
+	for i, id := range o.Bootstrap {
+		if _, _, ok := SplitReplicaID(id); !ok {
+			bad("Bootstrap[%d] is %q, not a replica id", i, id)
 		}
-		if ids[s.ID] || addresses[s.Address] {
-			bad("Bootstrap[%d]: ID %q or Address %q appears twice", i, s.ID, s.Address)
+		if ids[id] {
+			bad("Bootstrap[%d]: %q appears twice", i, id)
 		}
-		ids[s.ID], addresses[s.Address] = true, true
+		ids[id] = true
 	}
-	if len(o.Bootstrap) > 0 && o.NodeID != "" && !ids[o.NodeID] {
-		bad("Bootstrap does not name this node, %q", o.NodeID)
+	if len(o.Bootstrap) > 0 && !ids[o.ReplicaID] {
+		bad("Bootstrap does not name this replica, %q", o.ReplicaID)
 	}
 	if o.TrailingEntries != 0 && o.TrailingEntries < 4*MaxEntriesInFlight {
 		bad("TrailingEntries is %d, want at least %d", o.TrailingEntries, 4*MaxEntriesInFlight)

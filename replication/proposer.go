@@ -19,6 +19,7 @@ type applier interface {
 type flight struct {
 	items           []item
 	barrier         *barrier
+	mark            bool // the entry is a digest mark, and barrier is for those who asked for it
 	commands, bytes int
 	oldest          int64 // when the oldest of items was queued; 0 without items
 	future          raft.ApplyFuture
@@ -107,6 +108,9 @@ func (p *proposer) handOver(f *flight) {
 			data = appendCommand(data, c)
 		}
 	}
+	if f.mark {
+		data = appendDigest(data, digestVersion)
+	}
 	var waited time.Duration
 	if f.oldest != 0 {
 		waited = time.Duration(p.now() - f.oldest)
@@ -189,7 +193,7 @@ func (p *proposer) settle(f *flight, results []any, index uint64, err error) boo
 // recycle makes f usable again.
 func (p *proposer) recycle(f *flight) {
 	clear(f.items)
-	f.items, f.barrier, f.future = f.items[:0], nil, nil
+	f.items, f.barrier, f.mark, f.future = f.items[:0], nil, false, nil
 	f.commands, f.bytes, f.oldest = 0, 0, 0
 	p.free <- f
 }

@@ -49,11 +49,12 @@ type queue struct {
 	mu      sync.Mutex
 	class   [classes]fifo
 	barrier *barrier
-	start   bool  // pack an entry even if it holds no command and the group does not accept proposals
-	refusal error // why proposals are refused; nil when they are accepted
-	final   bool  // refusal is never lifted again
-	skipped bool  // the last entry left waiting clients without a place
-	idle    bool  // the proposer sleeps and must be woken
+	marking *barrier // a digest mark that is wanted
+	start   bool     // pack an entry even if it holds no command and the group does not accept proposals
+	refusal error    // why proposals are refused; nil when they are accepted
+	final   bool     // refusal is never lifted again
+	skipped bool     // the last entry left waiting clients without a place
+	idle    bool     // the proposer sleeps and must be woken
 	wake    chan struct{}
 }
 
@@ -102,6 +103,20 @@ func (q *queue) join() (*barrier, error) {
 	return q.barrier, nil
 }
 
+// mark returns the open wish for a digest mark, opening one if needed.
+func (q *queue) mark() (*barrier, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refusal != nil {
+		return nil, q.refusal
+	}
+	if q.marking == nil {
+		q.marking = &barrier{done: make(chan struct{})}
+		q.wakeLocked()
+	}
+	return q.marking, nil
+}
+
 // nudge asks for an entry now, empty if nothing waits.
 func (q *queue) nudge() {
 	q.mu.Lock()
@@ -121,9 +136,9 @@ func (q *queue) accept() {
 
 // refused is what waited when a queue began to refuse.
 type refused struct {
-	items   []item
-	barrier *barrier
-	err     error
+	items            []item
+	barrier, marking *barrier
+	err              error
 }
 
 // answer tells everyone who waited. It runs callbacks, so no lock may be held.
@@ -133,6 +148,9 @@ func (r refused) answer() {
 	}
 	if r.barrier != nil {
 		r.barrier.settle(0, r.err)
+	}
+	if r.marking != nil {
+		r.marking.settle(0, r.err)
 	}
 }
 
@@ -144,11 +162,11 @@ func (q *queue) refuse(err error, final bool) refused {
 		return refused{}
 	}
 	q.refusal, q.final = err, final
-	waiting := refused{barrier: q.barrier, err: err}
+	waiting := refused{barrier: q.barrier, marking: q.marking, err: err}
 	for c := range q.class {
 		waiting.items = q.class[c].drain(waiting.items)
 	}
-	q.barrier = nil
+	q.barrier, q.marking = nil, nil
 	return waiting
 }
 
@@ -177,7 +195,7 @@ func (q *queue) wait(stop <-chan struct{}) bool {
 }
 
 func (q *queue) waitingLocked() bool {
-	return q.start || q.barrier != nil || q.class[Client].commands+q.class[Engine].commands > 0
+	return q.start || q.barrier != nil || q.marking != nil || q.class[Client].commands+q.class[Engine].commands > 0
 }
 
 // take moves what fits into one entry from the queue into f. Engine commands come first but leave a quarter of the entry to waiting
@@ -187,6 +205,10 @@ func (q *queue) take(f *flight) bool {
 	defer q.mu.Unlock()
 	if !q.waitingLocked() {
 		return false
+	}
+	if q.marking != nil { // a mark goes alone
+		f.mark, f.barrier, q.marking = true, q.marking, nil
+		return true
 	}
 	f.barrier, q.barrier, q.start = q.barrier, nil, false
 	first, second := Engine, Client

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +22,17 @@ type marker struct {
 	ctx     context.Context
 }
 
-// Persist flushes the state unless that happened since. The marker itself is written when Raft closes the sink.
+// Persist flushes the state unless that happened since. The marker itself is written when Raft closes the sink. An install waits from here
+// until takeSnapshot is over: Raft would note this snapshot as its newest behind the install's back (248).
 func (s *marker) Persist(sink raft.SnapshotSink) error {
+	k, ok := sink.(*markerSink)
+	if !ok {
+		return fmt.Errorf("raft handed over a sink of type %T", sink)
+	}
+	if err := k.owner.takeTurn(s.ctx); err != nil {
+		return err
+	}
+	k.own = true
 	if s.state.DurableApplied() < s.applied {
 		if err := s.store.Flush(s.ctx); err != nil {
 			return fmt.Errorf("flush state: %w", err)
@@ -36,32 +47,65 @@ func (s *marker) Persist(sink raft.SnapshotSink) error {
 // Release is part of raft.FSMSnapshot; there is nothing to release.
 func (s *marker) Release() {}
 
-// snapshots is the raft.SnapshotStore of one group. It holds one marker and no data.
+// snapshots is the raft.SnapshotStore of one group. It holds one marker and no data: what is sent to a peer is made when it is asked for.
 type snapshots struct {
 	store *storage.Store
 	group uint32
 	state *storage.State
-	index atomic.Uint64 // of the stored marker; 0 without one
+	index markerIndex
+	ctx   context.Context // ends when the group stops
+	turn  chan struct{}   // holds a token while a snapshot is written down or a state installed
+	own   atomic.Bool     // the token is that of a snapshot
+	taken sync.Mutex      // one takeSnapshot at a time
 }
 
-// openSnapshots reads the marker and refuses one that the durable state has not reached.
+// markerIndex reads the index of the stored marker, 0 without one.
+type markerIndex struct{ log *storage.RaftLog }
+
+// Load gives the index.
+func (i markerIndex) Load() uint64 { return i.log.SnapshotIndex() }
+
+// openSnapshots reads the marker and refuses one that the durable state has not reached. A state that an earlier run of the group received
+// and did not install is dropped: a leader that still has to send it does so again.
 func openSnapshots(store *storage.Store, group uint32, state *storage.State) (*snapshots, error) {
-	s := &snapshots{store: store, group: group, state: state}
+	log, err := store.RaftLog(group)
+	if err != nil {
+		return nil, err
+	}
+	s := &snapshots{store: store, group: group, state: state, index: markerIndex{log}, ctx: context.Background(), turn: make(chan struct{}, 1)}
+	if err := store.DropInstall(group); err != nil {
+		return nil, fmt.Errorf("drop a state that was not installed: %w", err)
+	}
 	m, ok, err := store.LoadSnapshotMarker(group)
 	if err != nil {
 		return nil, fmt.Errorf("load snapshot marker: %w", err)
 	}
-	if !ok {
-		return s, nil
-	}
-	if durable := state.DurableApplied(); m.Index > durable {
+	if durable := state.DurableApplied(); ok && m.Index > durable {
 		return nil, fmt.Errorf("%w: marker at index %d, state durable up to %d", ErrSnapshotNewer, m.Index, durable)
 	}
-	s.index.Store(m.Index)
 	return s, nil
 }
 
-// Create is called by Raft to take a snapshot, and, by an install from a peer, to receive one.
+// takeTurn waits until no snapshot is being written down and no state installed.
+func (s *snapshots) takeTurn(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		s.own.Store(true)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// endTurn gives back the turn that Persist took, if it came to that.
+func (s *snapshots) endTurn() {
+	if s.own.Swap(false) {
+		<-s.turn
+	}
+}
+
+// Create is called by Raft to take a snapshot, and, by an install from a peer, to receive one. Which it is shows in what follows: Persist,
+// or Write.
 func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	return &markerSink{owner: s, marker: storage.SnapshotMarker{
@@ -77,52 +121,145 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	return []*raft.SnapshotMeta{{
-		Version: raft.SnapshotVersionMax, ID: markerID(m), Index: m.Index, Term: m.Term,
-		Configuration:      raft.DecodeConfiguration(m.Configuration),
-		ConfigurationIndex: m.ConfigurationIndex,
-	}}, nil
+	return []*raft.SnapshotMeta{metaOf(markerID(m), m)}, nil
 }
 
-// Open would give the data to send to a peer, or to restore from.
-func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
-	return nil, nil, fmt.Errorf("snapshot %s of group %d: %w", id, s.group, ErrSnapshotStreaming)
+func metaOf(id string, m storage.SnapshotMarker) *raft.SnapshotMeta {
+	return &raft.SnapshotMeta{
+		Version: raft.SnapshotVersionMax, ID: id, Index: m.Index, Term: m.Term,
+		Configuration:      raft.DecodeConfiguration(m.Configuration),
+		ConfigurationIndex: m.ConfigurationIndex,
+	}
 }
+
+// receivedSuffix tells the id of a received snapshot from that of a stored marker with the same index.
+const receivedSuffix = "-received"
 
 func markerID(m storage.SnapshotMarker) string { return fmt.Sprintf("%d-%d", m.Term, m.Index) }
 
-// markerSink stores its marker when it is closed.
-type markerSink struct {
-	owner  *snapshots
-	marker storage.SnapshotMarker
-	ended  bool
+// Open gives the stream that goes to a peer: the stored marker with the state as it is now, which may be ahead of the marker. The receiver
+// learns the state's own applied index with it. For a snapshot that was just received it gives an empty stream, since the state is here.
+func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	if strings.HasSuffix(id, receivedSuffix) {
+		m, _, ok := s.store.PendingInstall(s.group)
+		if !ok || markerID(m)+receivedSuffix != id {
+			return nil, nil, fmt.Errorf("snapshot %s of group %d: %w", id, s.group, ErrSnapshotStreaming)
+		}
+		return metaOf(id, m), io.NopCloser(strings.NewReader("")), nil
+	}
+	m, ok, err := s.store.LoadSnapshotMarker(s.group)
+	if err != nil {
+		return nil, nil, fmt.Errorf("load snapshot marker: %w", err)
+	}
+	if !ok || markerID(m) != id {
+		return nil, nil, fmt.Errorf("snapshot %s of group %d is no longer the newest", id, s.group) // Raft asks again for the newest
+	}
+	e, err := s.store.Export(s.ctx, s.group, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if e.Applied() < m.Index {
+		err := fmt.Errorf("%w: state of group %d is at %d, its snapshot at %d", ErrSnapshotStreaming, s.group, e.Applied(), m.Index)
+		return nil, nil, errors.Join(err, e.Close())
+	}
+	meta := metaOf(id, m)
+	meta.Size = e.Size()
+	return meta, &sending{Export: e, ctx: s.ctx}, nil
 }
 
-// Write refuses data: a peer is sending its state.
-func (k *markerSink) Write(p []byte) (int, error) { return 0, ErrSnapshotStreaming }
+// sending ends a stream when the group stops.
+type sending struct {
+	*storage.Export
+	ctx context.Context
+}
 
-// ID names the snapshot in Raft's log lines.
-func (k *markerSink) ID() string { return markerID(k.marker) }
+// Read is part of io.Reader.
+func (s *sending) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.Export.Read(p)
+}
 
-// Cancel drops the marker.
+// receiveWait is how long a state from a peer waits while others are being received. The sender waits with it.
+const receiveWait = 5 * time.Second
+
+// markerSink stores its marker when it is closed, or, if a state was written to it, the intent to install that.
+type markerSink struct {
+	owner    *snapshots
+	marker   storage.SnapshotMarker
+	own      bool // a snapshot of this replica; set by Persist
+	receiver *storage.Receiver
+	ended    bool
+}
+
+// Write takes the state that a peer sends.
+func (k *markerSink) Write(p []byte) (int, error) {
+	if k.receiver == nil {
+		ctx, cancel := context.WithTimeout(k.owner.ctx, receiveWait)
+		defer cancel()
+		var err error
+		if k.receiver, err = k.owner.store.Receive(ctx, k.owner.group); err != nil {
+			return 0, err
+		}
+	}
+	return k.receiver.Write(p)
+}
+
+// ID names the snapshot to Open and in Raft's log lines.
+func (k *markerSink) ID() string {
+	if k.receiver != nil {
+		return markerID(k.marker) + receivedSuffix
+	}
+	return markerID(k.marker)
+}
+
+// Cancel drops the marker and what was received.
 func (k *markerSink) Cancel() error {
 	k.ended = true
+	if k.receiver != nil {
+		k.receiver.Abort()
+	}
 	return nil
 }
 
-// Close stores the marker, once, and only for an index that is durable.
+// Close stores the marker or the intent, once. A marker only for an index that is durable; an intent only for a state that came whole.
 func (k *markerSink) Close() error {
 	if k.ended {
 		return nil
 	}
 	k.ended = true
+	switch {
+	case k.receiver != nil:
+		return k.receiver.Complete(k.marker)
+	case !k.own:
+		return fmt.Errorf("%w: nothing was received for the snapshot at index %d", ErrSnapshotStreaming, k.marker.Index)
+	}
 	if durable := k.owner.state.DurableApplied(); k.marker.Index > durable {
 		return fmt.Errorf("%w: marker at index %d, state durable up to %d", ErrSnapshotNewer, k.marker.Index, durable)
 	}
-	if err := k.owner.store.SaveSnapshotMarker(k.owner.group, k.marker); err != nil {
+	return k.owner.store.SaveSnapshotMarker(k.owner.group, k.marker)
+}
+
+// install puts the received state in the place of the group's. Raft's main goroutine waits meanwhile, so that log and state change together
+// for it. If it fails, state and log are as before, unless the store itself has failed.
+func (m *fsm) install() error {
+	pending, _, ok := m.store.PendingInstall(m.snaps.group)
+	if !ok {
+		return fmt.Errorf("%w: no state was received", ErrSnapshotStreaming)
+	}
+	select {
+	case m.snaps.turn <- struct{}{}:
+		defer func() { <-m.snaps.turn }()
+	case <-m.ctx.Done():
+		return m.ctx.Err()
+	}
+	applied, err := m.store.Install(m.snaps.group)
+	if err != nil {
 		return err
 	}
-	k.owner.index.Store(k.marker.Index)
+	m.logBytes, m.logCount = 0, 0
+	m.jumped(applied, raft.DecodeConfiguration(pending.Configuration), pending.ConfigurationIndex)
 	return nil
 }
 
@@ -140,6 +277,9 @@ func (g *Group) Snapshot(ctx context.Context) error {
 }
 
 func (g *Group) takeSnapshot() error {
+	g.snaps.taken.Lock()
+	defer g.snaps.taken.Unlock()
+	defer g.snaps.endTurn()
 	began := time.Now()
 	err := g.current().Snapshot().Error()
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) {

@@ -13,11 +13,16 @@ func (g *Group) supervise() {
 	defer g.goroutines.Done()
 	timer := time.NewTimer(nudgeEvery)
 	defer timer.Stop()
+	look := time.NewTimer(followerTimeout)
+	defer look.Stop()
 	for {
 		select {
 		case <-g.current().LeaderCh():
 		case <-g.poke:
 		case <-timer.C:
+		case <-look.C:
+			look.Reset(g.watchLeader())
+			continue
 		case <-g.stop:
 			g.depose()
 			return
@@ -99,8 +104,10 @@ func (g *Group) nudge(term uint64) {
 }
 
 func (g *Group) lead(term uint64) {
+	g.setPace(heartbeatTimeout, electionTimeout)
 	g.led.Store(&led{term: term, since: time.Now()})
 	g.openGate()
+	g.events.notify()
 	g.opts.Machine.Led(term)
 }
 
@@ -175,6 +182,7 @@ func (g *Group) restart() {
 // fail stops the group for good; the supervisor does the work. Called at most a few times; the first cause stays.
 func (g *Group) fail(cause error) {
 	g.failure.CompareAndSwap(nil, &cause)
+	g.events.notify()
 	g.wakeSupervisor()
 }
 
@@ -186,6 +194,7 @@ func (g *Group) shutAfterFailure() {
 	g.depose()
 	g.index.end(cause)
 	g.proposer.end()
+	g.proposer.linger() // as in close: what Raft has taken it answers now or, once shut down, never (498)
 	select {
 	case <-g.current().shutdown():
 		g.proposer.abandon(cause)

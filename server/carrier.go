@@ -13,6 +13,7 @@ import (
 	"github.com/sealane/sealane/delivery"
 	webhook "github.com/sealane/sealane/delivery/http"
 	"github.com/sealane/sealane/policy"
+	"github.com/sealane/sealane/server/fault"
 	"github.com/sealane/sealane/shard"
 	"github.com/sealane/sealane/shard/host"
 )
@@ -102,6 +103,16 @@ type carriedConn struct{ conn delivery.Conn }
 
 func (c carriedConn) Send(ctx context.Context, d *host.Delivery, gate func() error) shard.Outcome {
 	r := request(d)
+	if fault.Enabled {
+		asked := gate
+		gate = func() error {
+			err := asked()
+			if err == nil {
+				fault.Stall(fault.PointSend)
+			}
+			return err
+		}
+	}
 	o := c.conn.Send(ctx, &r, gate)
 	return shard.Outcome{
 		SideEffect: o.SideEffect, Disposition: o.Disposition, RetryAfter: o.RetryAfter, HasRetryAfter: o.HasRetryAfter,

@@ -35,12 +35,26 @@ type operation struct {
 
 // step is what is applied in one shard.
 type step struct {
-	r   *replica
+	r   *shardRef
 	cmd *shard.ControlStep
 }
 
-// CreateOperation carries an operation out. pause_lane, resume_lane, reset_circuit and resolve are in this version.
+// CreateOperation carries an operation out, or registers it where it is one on the cluster. pause_lane, resume_lane, reset_circuit, resolve and
+// the cluster's operations except backup are in this version.
 func (s *controlService) CreateOperation(ctx context.Context, m *sealanev1.CreateOperationRequest) (*sealanev1.CreateOperationResponse, error) {
+	if err := checkOperation(m); err != nil {
+		return nil, answered(err)
+	}
+	if reg, ok, err := s.clusterOperation(m); ok || err != nil {
+		if err != nil {
+			return nil, answered(err)
+		}
+		out, err := s.registerCluster(ctx, reg)
+		if err != nil {
+			return nil, answered(err)
+		}
+		return &sealanev1.CreateOperationResponse{Operation: out}, nil
+	}
 	op, err := s.plan(ctx, m)
 	if err != nil {
 		return nil, answered(err)
@@ -52,8 +66,8 @@ func (s *controlService) CreateOperation(ctx context.Context, m *sealanev1.Creat
 	return &sealanev1.CreateOperationResponse{Operation: out}, nil
 }
 
-// plan checks an operation and finds its targets.
-func (s *controlService) plan(ctx context.Context, m *sealanev1.CreateOperationRequest) (*operation, error) {
+// checkOperation checks what every kind has.
+func checkOperation(m *sealanev1.CreateOperationRequest) error {
 	var c checker
 	if !validOperationID(m.GetOperationId()) {
 		c.bad("operation_id", "must be 1 to %d of A-Z, a-z, 0-9, '.', '_', ':' and '-'", shard.MaxKeyBytes)
@@ -64,9 +78,11 @@ func (s *controlService) plan(ctx context.Context, m *sealanev1.CreateOperationR
 	if m.GetParameters() == nil {
 		c.bad("parameters", "exactly one kind of operation is required, for example pause_lane")
 	}
-	if err := c.err(); err != nil {
-		return nil, err
-	}
+	return c.err()
+}
+
+// plan finds the targets of an operation on lanes or attempts.
+func (s *controlService) plan(ctx context.Context, m *sealanev1.CreateOperationRequest) (*operation, error) {
 	op := &operation{req: m}
 	var err error
 	switch p := m.GetParameters().(type) {
@@ -107,7 +123,7 @@ func kindOf(m *sealanev1.CreateOperationRequest) string {
 }
 
 func notYet(what string) error {
-	return fmt.Errorf("%w: %s are in the contract and will come; pause_lane, resume_lane, reset_circuit and resolve work", ErrUnimplemented, what)
+	return fmt.Errorf("%w: %s are in the contract and will come; pause_lane, resume_lane, reset_circuit, resolve and the operations on the cluster work", ErrUnimplemented, what)
 }
 
 // operationHash is the canonical hash of kind, scope, parameters and reason. It is our own encoding: each part with its length, in a fixed
@@ -139,7 +155,7 @@ func (s *controlService) lanes(ctx context.Context, op *operation, kind string, 
 		return err
 	}
 	namespace := namespaceOf(ctx)
-	d, err := s.n.destination(namespace, destination)
+	d, err := s.n.destination(ctx, namespace, destination)
 	if err != nil {
 		return fieldError(field, err)
 	}
@@ -158,7 +174,7 @@ func (s *controlService) lanes(ctx context.Context, op *operation, kind string, 
 	}
 	op.kind, op.hash = kind, operationHash(kind, namespace, op.req.GetReason(), destination, scope)
 	for _, i := range slots {
-		op.steps = append(op.steps, step{s.n.replicaOfSlot(namespace, destination, i), &shard.ControlStep{
+		op.steps = append(op.steps, step{s.n.shardOfSlot(namespace, destination, i), &shard.ControlStep{
 			OperationID: op.req.GetOperationId(), Hash: op.hash, Actor: actorOf(ctx), Reason: op.req.GetReason(), Action: action,
 			Namespace: namespace, Destination: destination, Slot: i,
 		}})
@@ -172,7 +188,7 @@ func (s *controlService) resolve(ctx context.Context, op *operation, p *sealanev
 	if err != nil {
 		return err
 	}
-	r, err := s.n.replicaFor(id)
+	r, err := s.n.shardFor(id)
 	if err != nil {
 		return fieldError("resolve.message_id", err)
 	}
@@ -263,25 +279,6 @@ func setParameters(out *sealanev1.Operation, m *sealanev1.CreateOperationRequest
 	case *sealanev1.CreateOperationRequest_Resolve:
 		out.Parameters = &sealanev1.Operation_Resolve{Resolve: p.Resolve}
 	}
-}
-
-// GetOperation needs operations to be registered.
-func (s *controlService) GetOperation(context.Context, *sealanev1.GetOperationRequest) (*sealanev1.GetOperationResponse, error) {
-	return nil, answered(notRegistered())
-}
-
-// ListOperations needs operations to be registered.
-func (s *controlService) ListOperations(context.Context, *sealanev1.ListOperationsRequest) (*sealanev1.ListOperationsResponse, error) {
-	return nil, answered(notRegistered())
-}
-
-// WatchOperation needs operations to be registered.
-func (s *controlService) WatchOperation(*sealanev1.WatchOperationRequest, sealanev1.ControlService_WatchOperationServer) error {
-	return answered(notRegistered())
-}
-
-func notRegistered() error {
-	return fmt.Errorf("%w: operations complete when they are created and are not kept in a register yet; create the operation again to read its answer", ErrUnimplemented)
 }
 
 // Preflight comes with replay.

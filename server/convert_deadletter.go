@@ -39,8 +39,8 @@ func uncertainOf(v *view, mv *shard.MessageView, g *shard.GenerationView, a *sha
 	m, gen := mv.Message, g.Generation
 	out := &sealanev1.UncertainAttempt{
 		MessageId: m.ID.String(), Generation: gen.Number, Attempt: a.Number, Namespace: m.Namespace, Destination: m.Destination,
-		DestinationVersion: uint32(gen.DestinationVersion), Slot: m.Slot, Shard: uint32(v.r.shard), Since: timestamp(a.OutcomeAt),
-		Age: durationpb.New(max(v.now.Sub(a.OutcomeAt), 0)), Cause: causeOf(a), Ledger: attemptOf(a, v.r.shard),
+		DestinationVersion: uint32(gen.DestinationVersion), Slot: m.Slot, Shard: uint32(v.sh.shard), Since: timestamp(a.OutcomeAt),
+		Age: durationpb.New(max(v.now.Sub(a.OutcomeAt), 0)), Cause: causeOf(a), Ledger: attemptOf(a, v.sh.shard),
 		GenerationState: sealanev1.GenerationState_Value(gen.State), Known: knownAbout(gen, a),
 	}
 	if gen.Work != shard.WorkNone && !gen.State.Terminal() {

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/sealane/sealane/shard"
 	"github.com/sealane/sealane/shard/host"
 
+	peerv1 "github.com/sealane/sealane/api/gen/sealane/peer/v1"
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
 )
 
@@ -21,13 +24,13 @@ const versionsSearched = 64
 
 // laneOf joins a lane's record with what the leader's runtime knows of it.
 func laneOf(ctx context.Context, v *view, l *shard.LaneRecord) (*sealanev1.Lane, error) {
-	st, err := runtimeOf(ctx, v.r, l.ID)
+	st, err := runtimeOf(ctx, v, l.ID)
 	if err != nil {
 		return nil, err
 	}
 	c := &l.Counts
 	out := &sealanev1.Lane{
-		Namespace: l.Namespace, Destination: l.Destination, Slot: l.Slot, Shard: uint32(v.r.shard), Gate: gateOf(l.Gate),
+		Namespace: l.Namespace, Destination: l.Destination, Slot: l.Slot, Shard: uint32(v.sh.shard), Gate: gateOf(l.Gate),
 		ControlVersion: l.ControlVersion, GateActor: l.GateActor, Pending: c.Pending(), Scheduled: c.Scheduled, InFlight: c.InFlight,
 		Uncertain: c.Uncertain, PendingBytes: c.PendingBytes, OpenAttempts: c.OpenAttempts, CreatedAt: timestamp(l.CreatedAt),
 		Kept: &sealanev1.LaneKept{
@@ -64,18 +67,72 @@ func laneOf(ctx context.Context, v *view, l *shard.LaneRecord) (*sealanev1.Lane,
 	return out, nil
 }
 
-// runtimeOf asks the leader's runtime. Where there is none, the lane is shown without.
-func runtimeOf(ctx context.Context, r *replica, id shard.LaneID) (host.LaneStatus, error) {
-	st, err := r.host.LaneStatus(ctx, id)
-	switch {
-	case err == nil:
+// runtimeOf is what the leader's runtime knows of a lane. Where none could be asked, the lane is shown without.
+func runtimeOf(ctx context.Context, v *view, id shard.LaneID) (host.LaneStatus, error) {
+	if st, known := v.runtime[id]; known {
 		return st, nil
-	case errors.Is(err, host.ErrNotLeading) || errors.Is(err, host.ErrClosed):
-		return host.LaneStatus{Why: host.WhyNotLeading}, nil
-	case ctx.Err() != nil:
-		return st, ctx.Err()
 	}
-	return host.LaneStatus{Why: host.WhyFailed}, nil
+	if err := v.askRuntime(ctx, []shard.LaneID{id}); err != nil {
+		return host.LaneStatus{}, err
+	}
+	return v.runtime[id], nil
+}
+
+// askRuntime asks for several lanes at once, here or at the node that leads. Only the end of the caller's context is an error.
+func (v *view) askRuntime(ctx context.Context, ids []shard.LaneID) error {
+	if v.runtime == nil {
+		v.runtime = make(map[shard.LaneID]host.LaneStatus, len(ids))
+	}
+	if r := v.sh.replica.Load(); r != nil && r.leading() {
+		for _, id := range ids {
+			st, err := r.host.LaneStatus(ctx, id)
+			switch {
+			case err == nil:
+			case errors.Is(err, host.ErrNotLeading) || errors.Is(err, host.ErrClosed):
+				st = host.LaneStatus{Why: host.WhyNotLeading}
+			default:
+				st = host.LaneStatus{Why: host.WhyFailed}
+			}
+			v.runtime[id] = st
+		}
+		return ctx.Err()
+	}
+	for part := range slices.Chunk(ids, maxLaneStatuses) {
+		answers := v.askLeader(ctx, part)
+		for i, id := range part {
+			st := host.LaneStatus{Why: host.WhyNotLeading}
+			if i < len(answers) && json.Unmarshal(answers[i], &st) != nil {
+				st = host.LaneStatus{Why: host.WhyFailed}
+			}
+			v.runtime[id] = st
+		}
+	}
+	return ctx.Err()
+}
+
+// runtimeWait bounds the question for a runtime on another node: without the answer the lane is still shown.
+const runtimeWait = time.Second
+
+func (v *view) askLeader(ctx context.Context, ids []shard.LaneID) [][]byte {
+	node := v.sh.ref.leader()
+	if node == "" || node == v.sh.n.cfg.NodeID {
+		return nil
+	}
+	l, err := v.sh.n.link(node)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeWait)
+	defer cancel()
+	m := &peerv1.LaneStatusRequest{Group: v.sh.ref.number}
+	for _, id := range ids {
+		m.Lanes = append(m.Lanes, uint64(id))
+	}
+	out, err := l.peer().LaneStatus(ctx, m)
+	if err != nil {
+		return nil
+	}
+	return out.GetStatuses()
 }
 
 func gateOf(g lane.Gate) sealanev1.Gate_Value {

@@ -43,7 +43,7 @@ func isClosed(ch <-chan struct{}) bool {
 }
 
 // prepare turns a request into a command for the shard that will hold the message. Its errors are certain: nothing was proposed.
-func (s *deliveryService) prepare(namespace, trace string, m *sealanev1.SubmitRequest) (*shard.Submit, *replica, error) {
+func (s *deliveryService) prepare(ctx context.Context, namespace, trace string, m *sealanev1.SubmitRequest) (*shard.Submit, *shardRef, error) {
 	now := time.Now()
 	if isClosed(s.draining) {
 		return nil, nil, ErrDraining
@@ -53,10 +53,7 @@ func (s *deliveryService) prepare(namespace, trace string, m *sealanev1.SubmitRe
 	if err := c.err(); err != nil {
 		return nil, nil, err
 	}
-	if s.n.space.low.Load() {
-		return nil, nil, ErrNoSpace
-	}
-	d, err := s.n.destination(namespace, cmd.Destination)
+	d, err := s.n.destination(ctx, namespace, cmd.Destination)
 	if err != nil {
 		return nil, nil, fieldError("destination", err)
 	}
@@ -70,7 +67,7 @@ func (s *deliveryService) prepare(namespace, trace string, m *sealanev1.SubmitRe
 	var random [10]byte
 	s.n.random.read(random[:])
 	cmd.Slot = catalog.SlotOf(cmd.OrderingKey, cmd.IdempotencyKey, random[:], d.Spec.Lane.Spread)
-	r := s.n.replicaOfSlot(namespace, cmd.Destination, cmd.Slot)
+	r := s.n.shardOfSlot(namespace, cmd.Destination, cmd.Slot)
 	cmd.ID = shard.NewMessageID(s.n.cluster.Incarnation, r.shard, now.UnixMilli(), random)
 	cmd.PayloadHash = sha256.Sum256(cmd.Payload)
 	return cmd, r, nil
@@ -89,12 +86,12 @@ func checkSubmitBy(cmd *shard.Submit, d catalog.Version, now time.Time) error {
 
 // Submit submits one message.
 func (s *deliveryService) Submit(ctx context.Context, m *sealanev1.SubmitRequest) (*sealanev1.SubmitResponse, error) {
-	cmd, r, err := s.prepare(namespaceOf(ctx), traceOf(ctx), m)
+	cmd, r, err := s.prepare(ctx, namespaceOf(ctx), traceOf(ctx), m)
 	if err != nil {
 		s.n.metrics.submits[resultInvalid].Inc()
 		return nil, submitStatus(err, true).Err()
 	}
-	res, err := r.do(ctx, replication.Client, cmd)
+	res, err := r.submit(ctx, cmd)
 	s.n.metrics.submitted(res, err)
 	out, st := submitAnswer(r, res, err)
 	if st != nil {
@@ -104,7 +101,7 @@ func (s *deliveryService) Submit(ctx context.Context, m *sealanev1.SubmitRequest
 }
 
 // submitAnswer is the answer of one submit: exactly one of the two is not nil (the nil status stands for OK).
-func submitAnswer(r *replica, res shard.Result, err error) (*sealanev1.SubmitResponse, *status.Status) {
+func submitAnswer(r *shardRef, res shard.Result, err error) (*sealanev1.SubmitResponse, *status.Status) {
 	if err == nil {
 		err = res.Err()
 	}
@@ -143,7 +140,7 @@ func (s *deliveryService) SubmitBatch(ctx context.Context, b *sealanev1.SubmitBa
 	}
 	type verdict struct {
 		i   int
-		r   *replica
+		r   *shardRef
 		res shard.Result
 		err error
 	}
@@ -152,7 +149,7 @@ func (s *deliveryService) SubmitBatch(ctx context.Context, b *sealanev1.SubmitBa
 	namespace, trace := namespaceOf(ctx), traceOf(ctx)
 	waiting := 0
 	for i, m := range b.Messages {
-		cmd, r, err := s.prepare(namespace, trace, m)
+		cmd, r, err := s.prepare(ctx, namespace, trace, m)
 		if err != nil {
 			s.n.metrics.submits[resultInvalid].Inc()
 			out.Results[i] = submitResult(nil, submitStatus(err, true))
@@ -256,20 +253,20 @@ func (s *deliveryService) Reschedule(ctx context.Context, m *sealanev1.Reschedul
 }
 
 // find routes an id and makes sure that the message is the caller's. The namespace of a message never changes, so an old read will do.
-func (s *deliveryService) find(ctx context.Context, text string) (shard.MessageID, *replica, error) {
+func (s *deliveryService) find(ctx context.Context, text string) (shard.MessageID, *shardRef, error) {
 	id, err := messageID("id", text)
 	if err != nil {
 		return id, nil, err
 	}
-	r, err := s.n.replicaFor(id)
+	r, err := s.n.shardFor(id)
 	if err != nil {
 		return id, nil, fieldError("id", err)
 	}
-	v, err := shard.GetMessage(r.Reader(), id, false)
+	namespace, err := s.namespaceOfMessage(ctx, r, id)
 	if err != nil {
 		return id, nil, err
 	}
-	if v == nil || v.Message.Namespace != namespaceOf(ctx) {
+	if namespace != namespaceOf(ctx) {
 		return id, nil, messageNotFound(id)
 	}
 	return id, r, nil
@@ -277,4 +274,20 @@ func (s *deliveryService) find(ctx context.Context, text string) (shard.MessageI
 
 func messageNotFound(id shard.MessageID) error {
 	return &shard.Rejection{Reason: shard.ErrMessageNotFound.Reason, Field: "message_id", Detail: id.String()}
+}
+
+// namespaceOfMessage reads whose a message is. The namespace of a message never changes, so an old read will do where it has the message.
+func (s *deliveryService) namespaceOfMessage(ctx context.Context, sh *shardRef, id shard.MessageID) (namespace string, err error) {
+	f := freshness{consistency: sealanev1.Consistency_local, confirm: true, wait: defaultWait}
+	_, err = s.n.look(ctx, sh, f, func(v *view) error {
+		m, err := shard.GetMessage(v.state, id, false)
+		if err == nil && m == nil {
+			err = messageNotFound(id)
+		}
+		if err == nil {
+			namespace = m.Message.Namespace
+		}
+		return err
+	})
+	return namespace, err
 }

@@ -71,16 +71,17 @@ func (s *destinationService) GetDestination(ctx context.Context, m *sealanev1.Ge
 	if err := c.err(); err != nil {
 		return nil, answered(err)
 	}
-	v, err := s.read(namespaceOf(ctx), m.GetName(), uint64(m.GetVersion()))
+	v, err := s.read(ctx, namespaceOf(ctx), m.GetName(), uint64(m.GetVersion()))
 	if err != nil {
 		return nil, answered(err)
 	}
 	return &sealanev1.GetDestinationResponse{Destination: destinationOf(&v)}, nil
 }
 
-func (s *destinationService) read(namespace, name string, version uint64) (catalog.Version, error) {
+func (s *destinationService) read(ctx context.Context, namespace, name string, version uint64) (catalog.Version, error) {
+	s.n.control.catchUp(ctx)
 	if version == 0 {
-		return s.n.destination(namespace, name)
+		return s.n.destination(ctx, namespace, name)
 	}
 	v, ok, err := catalog.GetVersion(s.n.control.state, namespace, name, version)
 	if err == nil && !ok {
@@ -99,6 +100,7 @@ func (s *destinationService) ListDestinations(ctx context.Context, m *sealanev1.
 	if err != nil {
 		return nil, answered(err)
 	}
+	s.n.control.catchUp(ctx)
 	page, err := catalog.List(s.n.control.state, namespaceOf(ctx), string(after), limit+1)
 	if err != nil {
 		return nil, answered(err)

@@ -16,14 +16,30 @@ import (
 
 // doors are the listeners of a node and what serves them.
 type doors struct {
-	draining     chan struct{}
-	grpc         *grpc.Server
-	health       *health.Server
-	http         *http.Server
-	grpcListener net.Listener
-	httpListener net.Listener
-	serving      sync.WaitGroup
+	draining chan struct{}
+	grpc     *grpc.Server
+	health   *health.Server
+	http     *http.Server
+	serving  sync.WaitGroup
 }
+
+// listeners are the ports of the doors. They are bound before the node begins, so that a port that is taken is an error at once, and serve
+// once the node knows its cluster.
+type listeners struct{ grpc, http net.Listener }
+
+func (n *Node) bindDoors() (*listeners, error) {
+	l := &listeners{}
+	var err error
+	if l.grpc, err = n.listen(n.cfg.GRPCAddr); err != nil {
+		return nil, fmt.Errorf("grpc-addr: %w", err)
+	}
+	if l.http, err = n.listen(n.cfg.HTTPAddr); err != nil {
+		return nil, errors.Join(fmt.Errorf("http-addr: %w", err), l.grpc.Close())
+	}
+	return l, nil
+}
+
+func (l *listeners) close() error { return errors.Join(l.grpc.Close(), l.http.Close()) }
 
 // Limits of the HTTP door.
 const (
@@ -34,42 +50,31 @@ const (
 	idleTimeout = 2 * time.Minute
 )
 
-// openDoors binds both listeners, so that a port that is taken is an error of Open, and begins to serve.
+// openDoors begins to serve.
 func openDoors(n *Node) (*doors, error) {
 	d := &doors{draining: make(chan struct{})}
-	var err error
-	if d.grpcListener, err = net.Listen("tcp", n.cfg.GRPCAddr); err != nil {
-		return nil, fmt.Errorf("grpc-addr: %w", err)
-	}
-	if d.httpListener, err = net.Listen("tcp", n.cfg.HTTPAddr); err != nil {
-		return nil, errors.Join(fmt.Errorf("http-addr: %w", err), d.grpcListener.Close())
-	}
 	s := newServices(n, d.draining)
 	d.grpc, d.health = newGRPC(n, s)
 	handler, err := newGateway(n, s, d)
 	if err != nil {
-		return nil, errors.Join(err, d.grpcListener.Close(), d.httpListener.Close())
+		return nil, err
 	}
 	d.http = &http.Server{
 		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // what it reports is about clients
 	}
 	d.serving.Go(func() {
-		if err := d.grpc.Serve(d.grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := d.grpc.Serve(n.bound.grpc); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			n.fail(fmt.Errorf("grpc door: %w", err))
 		}
 	})
 	d.serving.Go(func() {
-		if err := d.http.Serve(d.httpListener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := d.http.Serve(n.bound.http); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			n.fail(fmt.Errorf("http door: %w", err))
 		}
 	})
 	return d, nil
 }
-
-func (d *doors) grpcAddr() string { return d.grpcListener.Addr().String() }
-
-func (d *doors) httpAddr() string { return d.httpListener.Addr().String() }
 
 // close tells clients that the node is stopping, ends the streams, waits for calls under way until the context ends, and then cuts what is
 // left. What is cut is maybe accepted for its callers.

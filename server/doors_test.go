@@ -470,5 +470,5 @@ func otherShard(b *bench, id string) string {
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprint((int(m.Shard()) + 1) % len(b.n.replicas))
+	return fmt.Sprint((int(m.Shard()) + 1) % len(b.n.shards()))
 }

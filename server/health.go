@@ -29,7 +29,7 @@ func (n *Node) groups() func(func(string, *replication.Group) bool) {
 		if !yield("control group", n.control.group) {
 			return
 		}
-		for _, r := range n.replicas {
+		for r := range n.replicas() {
 			if !yield("shard "+strconv.Itoa(int(r.shard)), r.group) {
 				return
 			}

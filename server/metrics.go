@@ -6,9 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/sealane/sealane/catalog/plan"
 	"github.com/sealane/sealane/lane"
 	"github.com/sealane/sealane/policy"
 	"github.com/sealane/sealane/replication"
+	"github.com/sealane/sealane/server/membership"
 	"github.com/sealane/sealane/shard"
 	"github.com/sealane/sealane/shard/host"
 )
@@ -51,6 +53,9 @@ type metrics struct {
 	proposalErrors   *prometheus.CounterVec
 	refused          *prometheus.CounterVec
 	snapshots        *prometheus.CounterVec
+
+	steps   *prometheus.CounterVec
+	filling prometheus.Gauge
 }
 
 // newMetrics makes a node's metrics in a registry of their own, so that several nodes fit one process.
@@ -89,6 +94,9 @@ func (m *metrics) register(r prometheus.Registerer) {
 	m.proposalErrors = vector("proposal_errors_total", "Log entries whose commands got no verdict, by certainty.", "certainty")
 	m.refused = vector("proposals_refused_total", "Proposals that did not get into the queue, by class.", "class")
 	m.snapshots = vector("snapshots_total", "Snapshot markers, by result.", "result")
+	m.steps = vector("membership_steps_total", "Steps of the membership driver, by kind and result. Counted at the control group's leader.", "kind", "result")
+	m.filling = prometheus.NewGauge(prometheus.GaugeOpts{Name: "sealane_replicas_filling", Help: "Replicas that are being brought up, at the control group's leader."})
+	r.MustRegister(m.filling)
 	m.calls = vector("calls_total", "Calls answered, by door, method and code.", "door", "method", "code")
 	for _, class := range []replication.Class{replication.Client, replication.Engine} {
 		m.refused.WithLabelValues(class.String())
@@ -298,3 +306,21 @@ func (o groupObserver) SnapshotTaken(_ uint64, _ time.Duration, err error) {
 func (o groupObserver) Refused(class replication.Class, _ error) {
 	o.m.refused.WithLabelValues(class.String()).Inc()
 }
+
+// membership gives the observer of the membership driver.
+func (m *metrics) membership() membership.Observer { return driverObserver{m} }
+
+type driverObserver struct{ m *metrics }
+
+// Round needs nothing: the cluster's numbers are read when they are scraped.
+func (o driverObserver) Round(int, int, int) {}
+
+func (o driverObserver) Step(kind plan.StepKind, err error) {
+	result := "done"
+	if err != nil {
+		result = "failed"
+	}
+	o.m.steps.WithLabelValues(lower(kind.String()), result).Inc()
+}
+
+func (o driverObserver) Filling(replicas int) { o.m.filling.Set(float64(replicas)) }

@@ -7,41 +7,63 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/sealane/sealane/catalog"
+	"github.com/sealane/sealane/policy"
 	"github.com/sealane/sealane/replication"
-	"github.com/sealane/sealane/shard"
+	"github.com/sealane/sealane/server/fault"
 	"github.com/sealane/sealane/shard/host"
 	"github.com/sealane/sealane/storage"
+
+	peerv1 "github.com/sealane/sealane/api/gen/sealane/peer/v1"
 )
 
 // ErrShardCount: the data directory was founded with another number of shards than the configuration asks for.
 var ErrShardCount = errors.New("server: number of shards is fixed when a cluster is founded")
 
-// startTimeout bounds the wait for the groups to lead at start. A node with much log to replay needs longer than an election.
+// startTimeout bounds the start of a node that needs no other. A node with much log to replay needs longer than an election. A node of a
+// cluster waits for the others without a bound.
 const startTimeout = 2 * time.Minute
 
-// Node is one running node: its groups, its hosts and its doors.
+// Node is one running node: its groups, its hosts, its peers and its doors.
 type Node struct {
 	cfg     Config
 	log     *slog.Logger
 	boot    uint64
+	self    string // its replica id
 	started time.Time
 	random  randomPool
 
-	store        *storage.Store
-	stamper      *host.Stamper
-	carrier      *carrier
-	control      *control
-	cluster      catalog.Cluster
-	replicas     []*replica
+	store    *storage.Store
+	hadState bool // the directory held a control group when it was opened
+	clock    host.Clock
+	stamper  *host.Stamper
+	carrier  host.Carrier
+
+	peers       *peers
+	founding    []string          // replica ids of the founders; nil unless this start founds a cluster
+	metBoots    map[string]uint64 // boot ids of the other founders, by node
+	incarnation atomic.Uint64
+	control     *control
+	cluster     catalog.Cluster // set before shardRefs
+	shardRefs   atomic.Pointer[[]*shardRef]
+	caring      sync.Mutex // one change of the set of replicas here at a time
+
 	destinations destinationCache
+	installs     installs
+	steward      steward
 	metrics      *metrics
+	bound        *listeners
 	doors        *doors
 	space        space
+	draining     atomic.Bool
 
 	running    context.Context // ends when the node closes
 	stop       context.CancelFunc
@@ -53,16 +75,14 @@ type Node struct {
 	closeErr  error
 }
 
-// Open starts a node: it opens the store, brings up the control group and the shards, waits until they lead, and opens the doors. On
-// error nothing is left running.
+// Open starts a node: it opens the store, finds or founds its cluster, brings up its replicas, opens the doors, and returns once every shard
+// has a leader that it knows of. On error nothing is left running.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, log: log, started: time.Now(), failed: make(chan error, 1), boot: drawBoot()}
 	n.running, n.stop = context.WithCancel(context.Background())
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	if err := n.open(ctx); err != nil {
 		return nil, errors.Join(err, n.Close(context.Background()))
 	}
@@ -78,159 +98,180 @@ func drawBoot() uint64 {
 
 func (n *Node) open(ctx context.Context) error {
 	n.metrics = newMetrics(n)
+	if err := fault.Start(n.log); err != nil {
+		return err
+	}
 	if err := n.openStore(); err != nil {
 		return err
 	}
 	n.watchSpace(n.running)
-	n.stamper = host.NewStamper(host.NewClock(), 0)
-	n.carrier = newCarrier(n.cfg)
+	n.clock = fault.Clock(n.cfg.Seams.clock())
+	n.stamper = host.NewStamper(n.clock, 0)
+	n.carrier = n.cfg.Seams.Carrier
+	if n.carrier == nil {
+		n.carrier = newCarrier(n.cfg)
+	}
+	var err error
+	if n.bound, err = n.bindDoors(); err != nil {
+		return err
+	}
+	n.prepareControl()
+	if err := n.openPeers(); err != nil {
+		return err
+	}
+	if n.alone() {
+		bounded, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		ctx = bounded
+	}
 	if err := n.openControl(ctx); err != nil {
 		return err
 	}
-	if err := n.openShards(ctx); err != nil {
+	n.background.Go(func() { n.greet(n.running) })
+	n.background.Go(func() { n.follow(n.running) })
+	if n.doors, err = openDoors(n); err != nil {
 		return err
 	}
-	if err := n.reconcile(ctx); err != nil {
-		return err
-	}
-	doors, err := openDoors(n)
-	n.doors = doors
-	return err
+	return n.awaitLeaders(ctx)
 }
+
+// alone tells whether this start depends on no other node.
+func (n *Node) alone() bool { return len(n.cfg.InitialCluster) == 0 && n.cfg.Join == "" && !n.hadState }
 
 func (n *Node) openStore() error {
 	if err := checkStartSpace(n.cfg); err != nil {
 		return err
 	}
 	o := storage.Options{
-		Dir: n.cfg.DataDir, CacheBytes: n.cfg.CacheBytes, OnFatal: n.fail, Logger: n.log, CreatedBy: "sealane " + Version,
+		Dir: n.cfg.DataDir, CacheBytes: n.cfg.CacheBytes, OnFatal: n.fail, Logger: n.log, CreatedBy: "sealane " + Version, FS: fault.FS(n.cfg.Seams.FS),
 	}
 	if n.cfg.InMemory {
-		o.FS, o.Dir, o.NoSync = vfs.NewMem(), "memory", true
+		o.Dir = "memory"
+		if n.cfg.Seams.FS == nil {
+			o.FS, o.NoSync = vfs.NewMem(), true
+		}
 	}
 	store, err := storage.Open(o)
 	if err != nil {
 		return err
 	}
 	n.store = store
+	n.self = replication.ReplicaID(n.cfg.NodeID, store.Identity().StoreID)
+	if n.hadState, err = hasControlState(store); err != nil {
+		return err
+	}
+	node, incarnation, bound := store.Node()
+	if bound && node != n.cfg.NodeID {
+		return fmt.Errorf("%w: it is bound to node-id %q, the configuration says %q", storage.ErrIdentity, node, n.cfg.NodeID)
+	}
+	n.incarnation.Store(incarnation)
 	return nil
 }
 
-// identity binds the data directory to this node and, if it is new, founds a cluster incarnation.
-func (n *Node) identity() (incarnation uint64, err error) {
-	_, incarnation, bound := n.store.Node()
-	if !bound {
-		incarnation = drawBoot()
+// hasControlState tells whether a directory holds a control group: entries of its log, or a snapshot of it. A term or a vote alone is no state: a
+// process that stopped in the middle of founding or joining begins that again.
+func hasControlState(store *storage.Store) (bool, error) {
+	groups, err := store.Groups()
+	if err != nil || !slices.Contains(groups, controlGroup) {
+		return false, err
 	}
-	return incarnation, n.store.SetNode(n.cfg.NodeID, incarnation)
+	log, err := store.RaftLog(controlGroup)
+	if err != nil {
+		return false, err
+	}
+	last, err := log.LastIndex()
+	if err != nil || last > 0 {
+		return last > 0, err
+	}
+	_, marked, err := store.LoadSnapshotMarker(controlGroup)
+	return marked, err
 }
 
+// newRef makes the way to a group.
+func (n *Node) newRef(number uint32, decode func(*peerv1.CommandResult) (any, error)) *groupRef {
+	return &groupRef{number: number, self: n.cfg.NodeID, links: n.link, decode: decode}
+}
+
+// prepareControl makes the control group's place before other nodes ask for it.
+func (n *Node) prepareControl() {
+	n.control = &control{
+		ref: n.newRef(controlGroup, catalogResult), state: n.store.State(controlGroup), changed: make(chan struct{}, 1),
+		took: n.leadControl, lost: func() { n.steward.lost() }, made: func(v catalog.Version) { n.destinations.put(v); n.installs.one(v) },
+	}
+	n.installs.wake = make(chan struct{}, 1)
+}
+
+// controlState is the control group's committed state on this node.
+func (n *Node) controlState() catalog.Reader { return n.control.state }
+
+// openControl brings up the control group and waits until it says what the cluster is.
 func (n *Node) openControl(ctx context.Context) error {
-	incarnation, err := n.identity()
+	voters, err := n.founders(ctx)
 	if err != nil {
 		return err
 	}
-	c := &control{state: n.store.State(controlGroup), led: make(chan struct{})}
-	n.control = c
-	if c.group, err = n.openGroup(controlGroup, c); err != nil {
+	if n.control.group, err = n.openGroup(controlGroup, n.control, voters); err != nil {
 		return fmt.Errorf("control group: %w", err)
 	}
-	if err := n.await(ctx, c.led); err != nil {
-		return fmt.Errorf("control group does not lead: %w", err)
-	}
-	if err := n.found(ctx, incarnation); err != nil {
-		return err
-	}
-	cluster, ok, err := catalog.GetCluster(c.state)
-	if err == nil && !ok {
-		err = catalog.ErrCorrupt
-	}
-	n.cluster = cluster
-	return err
-}
-
-// found fixes what the cluster is, or checks that the data directory agrees with the configuration.
-func (n *Node) found(ctx context.Context, incarnation uint64) error {
-	shards := n.cfg.Shards
-	have, ok, err := catalog.GetCluster(n.control.state)
-	if err != nil {
-		return err
-	}
-	if ok {
-		if shards != 0 && shards != have.Shards {
-			return fmt.Errorf("%w: it has %d, the configuration says shards %d", ErrShardCount, have.Shards, shards)
+	n.control.ref.local.Store(n.control.group)
+	complain := time.Now().Add(complainEvery)
+	for {
+		known, err := n.clusterKnown()
+		if err != nil || known {
+			return err
 		}
-		shards = have.Shards
+		if time.Now().After(complain) {
+			n.log.Info("waiting for the control group", "leader", n.control.ref.leader())
+			complain = time.Now().Add(complainEvery)
+		}
+		if err := n.await(ctx, n.control.changed, askPause); err != nil {
+			return fmt.Errorf("control group: %w", err)
+		}
 	}
-	if shards == 0 {
-		shards = DefaultShards
-	}
-	_, err = n.control.do(ctx, &catalog.FoundCluster{Incarnation: incarnation, Shards: shards})
-	return err
 }
 
-// openGroup starts one replication group of this node, its only voter for now.
-func (n *Node) openGroup(number uint32, machine replication.StateMachine) (*replication.Group, error) {
-	return replication.NewGroup(replication.Options{
-		Store: n.store, Group: number, NodeID: n.cfg.NodeID, BootID: n.boot, Stamp: n.stamp, Machine: machine, Logger: n.log,
-		Bootstrap: []replication.Server{{ID: n.cfg.NodeID, Address: n.cfg.NodeID}}, Observer: n.metrics.replication(number), OnFailure: n.fail,
-	})
+// openGroup starts this node's replica of one group. It is bootstrapped only where voters are given and it has no state.
+func (n *Node) openGroup(number uint32, machine replication.StateMachine, voters []string) (*replication.Group, error) {
+	o := replication.Options{
+		Store: n.store, Group: number, NodeID: n.cfg.NodeID, ReplicaID: n.self, BootID: n.boot, Stamp: n.stamp, Machine: machine, Logger: n.log,
+		Bootstrap: voters, Observer: n.metrics.replication(number), OnFailure: n.fail, SnapshotEntries: fault.SnapshotEntries(),
+	}
+	if o.TrailingEntries = n.cfg.Seams.TrailingEntries; n.cfg.Seams.SnapshotEntries != 0 {
+		o.SnapshotEntries = n.cfg.Seams.SnapshotEntries
+	}
+	if n.peers.network != nil {
+		o.Transport = n.peers.network.Transport(number)
+	}
+	return replication.NewGroup(o)
+}
+
+// wall is the wall clock as the stamper sees it.
+func (n *Node) wall() policy.Time {
+	_, wall := n.clock.Read()
+	return wall
 }
 
 func (n *Node) stamp() int64 { return int64(n.stamper.Stamp()) }
 
-func (n *Node) openShards(ctx context.Context) error {
-	n.replicas = make([]*replica, n.cluster.Shards)
-	for i := range n.replicas {
-		r, err := n.openReplica(uint16(i))
-		if err != nil {
-			return fmt.Errorf("shard %d: %w", i, err)
+// leadControl is told that this node leads the control group.
+func (n *Node) leadControl(term uint64) {
+	n.background.Go(func() {
+		if err := n.foundCluster(n.running); err != nil && n.control.ref.term.Load() == term && n.running.Err() == nil {
+			n.fail(fmt.Errorf("found the cluster: %w", err))
+			return
 		}
-		n.replicas[i] = r
-	}
-	for _, r := range n.replicas {
-		if err := n.await(ctx, r.led); err != nil {
-			return fmt.Errorf("shard %d does not lead: %w", r.shard, err)
-		}
-	}
-	return nil
-}
-
-func (n *Node) openReplica(number uint16) (*replica, error) {
-	state := n.store.State(groupOf(number))
-	state.KeepRecent(shard.HotKinds()...)
-	meta, err := shard.ReadMeta(state)
-	if err != nil {
-		return nil, err
-	}
-	n.stamper.Anchor(meta.Clock)
-	r := &replica{
-		shard: number, state: state, machine: shard.NewMachine(number, n.cluster.Incarnation), watch: newWatchers(), metrics: n.metrics,
-		space: &n.space, led: make(chan struct{}),
-	}
-	r.host, err = host.New(host.Options{
-		Log: r, Store: r, Carrier: n.carrier, Stamper: n.stamper, Observer: n.metrics.host(), Node: n.cfg.NodeID, Boot: n.boot,
-		StillLeads: r.stillLeads, ProcessGone: n.processGone, Failed: n.fail,
+		n.steward.start(n, term)
 	})
-	if err != nil {
-		return nil, err
-	}
-	r.group, err = n.openGroup(groupOf(number), r)
-	if err != nil {
-		return nil, errors.Join(err, r.host.Close())
-	}
-	return r, nil
 }
 
-// processGone tells whether an earlier process is known to have ended: any other boot of this node is, since the data directory is locked.
-func (n *Node) processGone(node string, boot uint64) bool {
-	return node == n.cfg.NodeID && boot != n.boot
-}
-
-// await waits for a signal, the end of the context, or the failure of the node.
-func (n *Node) await(ctx context.Context, signal <-chan struct{}) error {
+// await waits for a signal or a while, the end of the context, or the failure of the node.
+func (n *Node) await(ctx context.Context, signal <-chan struct{}, most time.Duration) error {
+	t := time.NewTimer(most)
+	defer t.Stop()
 	select {
 	case <-signal:
+		return nil
+	case <-t.C:
 		return nil
 	case err := <-n.failed:
 		n.failed <- err
@@ -238,6 +279,45 @@ func (n *Node) await(ctx context.Context, signal <-chan struct{}) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// leaderPoll is how often a start looks whether every group has a leader.
+const leaderPoll = 10 * time.Millisecond
+
+// awaitLeaders waits until this node knows a leader of every group, and takes proposals where it is the leader itself.
+func (n *Node) awaitLeaders(ctx context.Context) error {
+	complain := time.Now().Add(complainEvery)
+	for {
+		var missing []uint32
+		for number, ref := range n.refs() {
+			if leader := ref.leader(); leader == "" || leader == n.cfg.NodeID && !ref.leads() {
+				missing = append(missing, number)
+			}
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		if time.Now().After(complain) {
+			n.log.Info("waiting for leaders", "groups", fmt.Sprint(missing))
+			complain = time.Now().Add(complainEvery)
+		}
+		if err := n.await(ctx, nil, leaderPoll); err != nil {
+			return fmt.Errorf("waiting for the leaders of groups %v: %w", missing, err)
+		}
+	}
+}
+
+// processGone tells whether a process is known to have ended. This node's earlier ones have: the data directory is locked. Another node's have
+// once a later process of it has registered, or the node was removed.
+func (n *Node) processGone(node string, boot uint64) bool {
+	if node == n.cfg.NodeID {
+		return boot != n.boot
+	}
+	known, ok, err := catalog.GetNode(n.control.state, node)
+	if err != nil || !ok {
+		return false // nothing is known; the attempt's deadline decides
+	}
+	return known.State == catalog.NodeRemoved || known.Boot != boot && slices.Contains(known.PastBoots[:], boot)
 }
 
 // fail is called when the process must stop: a write to the log failed, or a shard met what it cannot apply. The first reason counts.
@@ -251,62 +331,26 @@ func (n *Node) fail(err error) {
 // Failed delivers at most one error: why the process must stop. Fail-stop is the remedy; state is recovered from the log at the next start.
 func (n *Node) Failed() <-chan error { return n.failed }
 
-// GRPCAddr and HTTPAddr are where the doors really listen.
-func (n *Node) GRPCAddr() string { return n.doors.grpcAddr() }
+// GRPCAddr is where the gRPC door really listens.
+func (n *Node) GRPCAddr() string { return n.bound.grpc.Addr().String() }
 
 // HTTPAddr is the address of REST, metrics and health.
-func (n *Node) HTTPAddr() string { return n.doors.httpAddr() }
+func (n *Node) HTTPAddr() string { return n.bound.http.Addr().String() }
 
-// Close stops taking calls, stops admitting, waits for requests in flight (at most the drain timeout, or until the context ends), and
-// closes the groups and the store. What is still in flight is recovered at the next start as UNKNOWN. Safe to call more than once.
-func (n *Node) Close(ctx context.Context) error {
-	n.closeOnce.Do(func() { n.closeErr = n.close(ctx) })
-	return n.closeErr
+// noPeerAddress is recorded for a node without a peer port.
+const noPeerAddress = "none:0"
+
+// peerAddr is where peers reach this node.
+func (n *Node) peerAddr() string {
+	if n.peers == nil || n.peers.listener == nil {
+		return noPeerAddress
+	}
+	return n.peers.listener.Addr().String()
 }
 
-func (n *Node) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.DrainTimeout+closeGrace)
-	defer cancel()
-	n.stop()
-	n.background.Wait()
-	var errs []error
-	if n.doors != nil {
-		errs = append(errs, n.doors.close(ctx))
+func (n *Node) listen(address string) (net.Listener, error) {
+	if n.cfg.Seams.Listen != nil {
+		return n.cfg.Seams.Listen(address)
 	}
-	errs = append(errs, n.drain(ctx))
-	for _, r := range n.replicas {
-		if r != nil {
-			errs = append(errs, r.close(ctx))
-		}
-	}
-	if n.control != nil && n.control.group != nil {
-		errs = append(errs, n.control.group.Close(ctx))
-	}
-	if n.store != nil {
-		errs = append(errs, n.store.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// closeGrace is what closing the groups and flushing may take beyond the drain.
-const closeGrace = 20 * time.Second
-
-// drain lets requests in flight return and their outcomes be recorded, in all shards at once.
-func (n *Node) drain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.DrainTimeout)
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, r := range n.replicas {
-		if r == nil || !r.leading() {
-			continue
-		}
-		wg.Go(func() {
-			if left, err := r.host.Drain(ctx); err != nil {
-				n.log.Warn("requests were still in flight at the end; they are recovered as UNKNOWN at the next start",
-					"shard", r.shard, "left", left, "error", err)
-			}
-		})
-	}
-	wg.Wait()
-	return nil
+	return net.Listen("tcp", address)
 }

@@ -29,6 +29,7 @@ const (
 	listUncertain    listing = 3
 	listLanes        listing = 4
 	listDestinations listing = 5
+	listOperations   listing = 6
 )
 
 // pageSize reads how many rows a page may have.

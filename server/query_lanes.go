@@ -18,7 +18,7 @@ func (s *queryService) ListLanes(ctx context.Context, m *sealanev1.ListLanesRequ
 	if err != nil {
 		return nil, answered(err)
 	}
-	replicas, err := s.n.replicasOf(l.namespace, m.GetDestination())
+	replicas, err := s.n.shardsOf(l.namespace, m.GetDestination())
 	if err != nil {
 		return nil, answered(err)
 	}
@@ -126,6 +126,17 @@ func (l *laneLister) page(ctx context.Context, vs []*view) ([]*sealanev1.Lane, e
 			if frontier == nil || last.compare(*frontier) < 0 {
 				frontier = &last
 			}
+		}
+	}
+	for _, v := range vs {
+		var ids []shard.LaneID
+		for _, n := range all {
+			if n.v == v {
+				ids = append(ids, n.rec.ID)
+			}
+		}
+		if err := v.askRuntime(ctx, ids); err != nil {
+			return nil, err
 		}
 	}
 	slices.SortFunc(all, func(a, b named) int { return a.at.compare(b.at) })

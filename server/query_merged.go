@@ -120,7 +120,7 @@ func (s *queryService) ListDeadLetters(ctx context.Context, m *sealanev1.ListDea
 			return nil, answered(err)
 		}
 		if g := generationNumber(mv, row.ref.Generation); g != nil && g.DeadLetter != nil {
-			out.DeadLetters = append(out.DeadLetters, deadLetterOf(mv.Message, g, g.DeadLetter, row.v.r.shard, false))
+			out.DeadLetters = append(out.DeadLetters, deadLetterOf(mv.Message, g, g.DeadLetter, row.v.sh.shard, false))
 		}
 	}
 	if next != nil {
@@ -177,16 +177,16 @@ func (s *queryService) deadLetterRequest(m *sealanev1.ListDeadLettersRequest, f 
 
 // viewsOf opens the shards that a filter can find something in.
 func (s *queryService) viewsOf(ctx context.Context, f *filter, fresh freshness) ([]*view, []*sealanev1.ReadMetadata, bool, error) {
-	replicas, err := s.n.replicasOf(f.namespace, f.destination)
+	replicas, err := s.n.shardsOf(f.namespace, f.destination)
 	if err != nil {
 		return nil, nil, false, err
 	}
 	if !f.message.IsZero() {
-		r, err := s.n.replicaFor(f.message)
+		r, err := s.n.shardFor(f.message)
 		if err != nil {
 			return nil, nil, false, fieldError("message_id", err)
 		}
-		replicas = []*replica{r}
+		replicas = []*shardRef{r}
 	}
 	return s.n.views(ctx, replicas, fresh)
 }

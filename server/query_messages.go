@@ -64,7 +64,7 @@ func (s *queryService) ListMessages(ctx context.Context, m *sealanev1.ListMessag
 	if err != nil {
 		return nil, answered(err)
 	}
-	replicas, err := s.n.replicasOf(l.namespace, m.GetDestination())
+	replicas, err := s.n.shardsOf(l.namespace, m.GetDestination())
 	if err != nil {
 		return nil, answered(err)
 	}
@@ -76,7 +76,7 @@ func (s *queryService) ListMessages(ctx context.Context, m *sealanev1.ListMessag
 		if r.shard > place.shard {
 			place = messagesPlace{shard: r.shard}
 		}
-		vs, reads, pending, err := s.n.views(ctx, []*replica{r}, f)
+		vs, reads, pending, err := s.n.views(ctx, []*shardRef{r}, f)
 		if err != nil {
 			return nil, answered(err)
 		}
@@ -128,23 +128,23 @@ func (s *queryService) messageLister(ctx context.Context, m *sealanev1.ListMessa
 	return l, place, f, err
 }
 
-// replicasOf are the shards that can hold something of a destination, in the order of their numbers; all where none is named.
-func (n *Node) replicasOf(namespace, destination string) ([]*replica, error) {
+// shardsOf are the shards that can hold something of a destination, in the order of their numbers; all where none is named.
+func (n *Node) shardsOf(namespace, destination string) ([]*shardRef, error) {
 	if destination == "" {
-		return n.replicas, nil
+		return n.shards(), nil
 	}
 	v, ok, err := catalog.Newest(n.control.state, namespace, destination) // deleted ones have messages too
 	if err != nil || !ok {
 		return nil, err
 	}
-	holds := make(map[uint16]bool)
+	holds := make(map[*shardRef]bool)
 	for slot := range v.Spec.Lane.Spread {
-		holds[n.replicaOfSlot(namespace, destination, slot).shard] = true
+		holds[n.shardOfSlot(namespace, destination, slot)] = true
 	}
-	var out []*replica
-	for _, r := range n.replicas {
-		if holds[r.shard] {
-			out = append(out, r)
+	var out []*shardRef
+	for _, sh := range n.shards() {
+		if holds[sh] {
+			out = append(out, sh)
 		}
 	}
 	return out, nil
@@ -200,7 +200,7 @@ func (l *messageLister) lanes(v *view, lanes []shard.LaneRecord, place *messages
 			cursor = nil
 		}
 		if l.lanesLeft--; l.lanesLeft < 0 {
-			l.next = &messagesPlace{shard: v.r.shard, lane: rec.ID, cursor: cursor}
+			l.next = &messagesPlace{shard: v.sh.shard, lane: rec.ID, cursor: cursor}
 			return false, nil
 		}
 		if more, err := l.one(v, rec, cursor); err != nil || !more {
@@ -214,7 +214,7 @@ func (l *messageLister) lanes(v *view, lanes []shard.LaneRecord, place *messages
 func (l *messageLister) one(v *view, rec *shard.LaneRecord, cursor []byte) (bool, error) {
 	for holds(rec, l.state) {
 		if len(l.rows) >= l.limit || l.scanLeft <= 0 {
-			l.next = &messagesPlace{shard: v.r.shard, lane: rec.ID, cursor: cursor}
+			l.next = &messagesPlace{shard: v.sh.shard, lane: rec.ID, cursor: cursor}
 			return false, nil
 		}
 		items, more, err := shard.ListMessages(v.state, rec.ID, l.state, cursor, l.limit-len(l.rows))

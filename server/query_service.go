@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -18,38 +19,53 @@ type queryService struct {
 	draining <-chan struct{}
 }
 
-// readOne opens the view of the shard that holds a message.
-func (s *queryService) readOne(ctx context.Context, field, text string, fresh func(*replica) (freshness, error)) (shard.MessageID, *view, bool, error) {
+// readOne reads from the shard that holds a message. read is called with a view, again with a fresh one where it did not find the message and the
+// caller left it to us how fresh is fresh enough. What it is given last is closed by the time readOne returns.
+func (s *queryService) readOne(ctx context.Context, field, text string, fresh func(*shardRef) (freshness, error),
+	read func(v *view, id shard.MessageID) error) (*sealanev1.ReadMetadata, error) {
 	id, err := messageID(field, text)
 	if err != nil {
-		return id, nil, false, err
+		return nil, err
 	}
-	r, err := s.n.replicaFor(id)
+	r, err := s.n.shardFor(id)
 	if err != nil {
-		return id, nil, false, fieldError(field, err)
+		return nil, fieldError(field, err)
 	}
 	f, err := fresh(r)
 	if err != nil {
-		return id, nil, false, err
+		return nil, err
 	}
-	v, pending, err := s.n.view(ctx, r, f)
-	return id, v, pending, err
+	return s.n.look(ctx, r, f, func(v *view) error { return read(v, id) })
+}
+
+// look reads one shard as readOne says.
+func (n *Node) look(ctx context.Context, sh *shardRef, f freshness, read func(*view) error) (*sealanev1.ReadMetadata, error) {
+	for {
+		v, pending, err := n.view(ctx, sh, f)
+		if err != nil {
+			return nil, err
+		}
+		if !pending {
+			err = read(v)
+		}
+		v.close()
+		if !f.confirm || !errors.Is(err, shard.ErrMessageNotFound) || v.leader {
+			return v.read, err
+		}
+		f.confirm, f.consistency = false, sealanev1.Consistency_linearizable
+	}
 }
 
 // GetMessage reads one message with all that is known of it.
 func (s *queryService) GetMessage(ctx context.Context, m *sealanev1.GetMessageRequest) (*sealanev1.GetMessageResponse, error) {
-	id, v, pending, err := s.readOne(ctx, "id", m.GetId(), func(r *replica) (freshness, error) {
+	out := &sealanev1.GetMessageResponse{}
+	var err error
+	out.Read, err = s.readOne(ctx, "id", m.GetId(), func(r *shardRef) (freshness, error) {
 		return s.n.single(r, m.GetConsistency(), m.GetPosition(), m.GetWait())
+	}, func(v *view, id shard.MessageID) (err error) {
+		out.Message, err = readMessage(v, namespaceOf(ctx), id, m.GetIncludePayload())
+		return err
 	})
-	if err != nil {
-		return nil, answered(err)
-	}
-	defer v.close()
-	out := &sealanev1.GetMessageResponse{Read: v.read}
-	if pending {
-		return out, nil
-	}
-	out.Message, err = readMessage(v, namespaceOf(ctx), id, m.GetIncludePayload())
 	if err != nil {
 		return nil, answered(err)
 	}
@@ -66,7 +82,7 @@ func readMessage(v *view, namespace string, id shard.MessageID, withPayload bool
 		if mv.Message.Namespace != namespace {
 			return nil, messageNotFound(id)
 		}
-		return messageOf(mv, v.r.shard, withPayload), nil
+		return messageOf(mv, v.sh.shard, withPayload), nil
 	}
 	t, err := shard.GetTombstone(v.state, id)
 	if err != nil {
@@ -80,18 +96,15 @@ func readMessage(v *view, namespace string, id shard.MessageID, withPayload bool
 
 // GetDeadLetter reads one dead letter with its attempts.
 func (s *queryService) GetDeadLetter(ctx context.Context, m *sealanev1.GetDeadLetterRequest) (*sealanev1.GetDeadLetterResponse, error) {
-	id, v, pending, err := s.readOne(ctx, "message_id", m.GetMessageId(), func(r *replica) (freshness, error) {
+	out := &sealanev1.GetDeadLetterResponse{}
+	var err error
+	out.Read, err = s.readOne(ctx, "message_id", m.GetMessageId(), func(r *shardRef) (freshness, error) {
 		return s.n.single(r, m.GetConsistency(), m.GetPosition(), m.GetWait())
+	}, func(v *view, id shard.MessageID) (err error) {
+		out.DeadLetter, err = readDeadLetter(v, namespaceOf(ctx), id, m.GetGeneration())
+		return err
 	})
 	if err != nil {
-		return nil, answered(err)
-	}
-	defer v.close()
-	out := &sealanev1.GetDeadLetterResponse{Read: v.read}
-	if pending {
-		return out, nil
-	}
-	if out.DeadLetter, err = readDeadLetter(v, namespaceOf(ctx), id, m.GetGeneration()); err != nil {
 		return nil, answered(err)
 	}
 	return out, nil
@@ -108,7 +121,7 @@ func readDeadLetter(v *view, namespace string, id shard.MessageID, generation ui
 	for i := len(mv.Generations) - 1; i >= 0; i-- {
 		g := &mv.Generations[i]
 		if g.DeadLetter != nil && (generation == 0 || g.Generation.Number == generation) {
-			return deadLetterOf(mv.Message, g, g.DeadLetter, v.r.shard, true), nil
+			return deadLetterOf(mv.Message, g, g.DeadLetter, v.sh.shard, true), nil
 		}
 	}
 	return nil, fmt.Errorf("%w: message %s, generation %d", ErrDeadLetterNotFound, id, generation)
@@ -125,7 +138,7 @@ func (s *queryService) GetLane(ctx context.Context, m *sealanev1.GetLaneRequest)
 		return nil, answered(err)
 	}
 	namespace := namespaceOf(ctx)
-	r := s.n.replicaOfSlot(namespace, m.GetDestination(), m.GetSlot())
+	r := s.n.shardOfSlot(namespace, m.GetDestination(), m.GetSlot())
 	f, err := s.n.single(r, m.GetConsistency(), m.GetPosition(), m.GetWait())
 	if err != nil {
 		return nil, answered(err)
@@ -162,7 +175,7 @@ func (s *queryService) WaitPosition(ctx context.Context, m *sealanev1.WaitPositi
 		return nil, answered(err)
 	}
 	for number := range f.positions {
-		r, err := s.n.replicaAt(number)
+		r, err := s.n.shardAt(number)
 		if err != nil {
 			return nil, answered(fieldError("position", err))
 		}
@@ -189,7 +202,7 @@ func (s *queryService) watch(ctx context.Context, m *sealanev1.WatchMessageReque
 	if err != nil {
 		return err
 	}
-	r, err := s.n.replicaFor(id)
+	r, err := s.n.shardFor(id)
 	if err != nil {
 		return fieldError("id", err)
 	}
@@ -197,7 +210,7 @@ func (s *queryService) watch(ctx context.Context, m *sealanev1.WatchMessageReque
 	if err != nil {
 		return err
 	}
-	w, stop, err := r.watch.subscribe(id)
+	w, stop, err := s.n.subscribe(ctx, r, id)
 	if err != nil {
 		return err
 	}
@@ -256,31 +269,27 @@ type watchedState struct {
 	done      bool   // its current generation is terminal, or it was removed
 }
 
-func (s *queryService) watched(ctx context.Context, r *replica, f freshness, id shard.MessageID, withPayload bool) (watchedState, error) {
-	v, pending, err := s.n.view(ctx, r, f)
-	if err != nil {
-		return watchedState{}, err
-	}
-	defer v.close()
-	if pending {
-		return watchedState{read: v.read}, nil
-	}
-	mv, err := shard.GetMessage(v.state, id, withPayload)
-	if err != nil {
-		return watchedState{}, err
-	}
-	if mv == nil || mv.Message.Namespace != namespaceOf(ctx) {
-		msg, err := readMessage(v, namespaceOf(ctx), id, false)
-		return watchedState{msg: msg, read: v.read, changedAt: ^uint64(0), done: true}, err
-	}
-	st := watchedState{msg: messageOf(mv, r.shard, withPayload), read: v.read, changedAt: lastChange(mv)}
-	for i := range mv.Generations {
-		g := mv.Generations[i].Generation
-		if g.Number == mv.Message.Current {
-			st.done = g.State.Terminal()
+func (s *queryService) watched(ctx context.Context, r *shardRef, f freshness, id shard.MessageID, withPayload bool) (st watchedState, err error) {
+	st.read, err = s.n.look(ctx, r, f, func(v *view) error {
+		mv, err := shard.GetMessage(v.state, id, withPayload)
+		if err != nil {
+			return err
 		}
-	}
-	return st, nil
+		if mv == nil || mv.Message.Namespace != namespaceOf(ctx) {
+			st.changedAt, st.done = ^uint64(0), true
+			st.msg, err = readMessage(v, namespaceOf(ctx), id, false)
+			return err
+		}
+		st.msg, st.changedAt = messageOf(mv, r.shard, withPayload), lastChange(mv)
+		for i := range mv.Generations {
+			g := mv.Generations[i].Generation
+			if g.Number == mv.Message.Current {
+				st.done = g.State.Terminal()
+			}
+		}
+		return nil
+	})
+	return st, err
 }
 
 // lastChange is the index of the newest decision about a message.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/sealane/sealane/replication"
+	"github.com/sealane/sealane/server/fault"
 	"github.com/sealane/sealane/shard"
 	"github.com/sealane/sealane/shard/host"
 	"github.com/sealane/sealane/shard/logcodec"
@@ -18,21 +18,18 @@ import (
 // while this node leads. It is the group's state machine.
 type replica struct {
 	shard   uint16
+	ref     *groupRef
 	state   *storage.State
 	machine *shard.Machine
 	host    *host.Host
 	group   *replication.Group
 	watch   *watchers
 	metrics *metrics
-	space   *space
+	took    func(*replica) // a leadership began
 
 	circuits circuits // phases seen so far; apply goroutine only
 
 	pending []shard.Effect // of entries applied and not yet committed; apply goroutine only
-
-	term    atomic.Uint64 // the term this node leads, 0 when it does not
-	led     chan struct{} // closed when this node leads the shard for the first time
-	ledOnce sync.Once
 }
 
 // groupOf is the number of a shard's group in the store; 0 is the control group.
@@ -42,6 +39,7 @@ const controlGroup = 0
 
 // Apply runs one entry. Commands that do not decode stop the shard: they were written by what this build does not know.
 func (r *replica) Apply(b *storage.Batch, e replication.Entry) ([]any, error) {
+	fault.Stall(fault.PointApply)
 	entry := shard.Entry{
 		Index: e.Index, Stamp: stampTime(e.Stamp), Owner: shard.Epoch{Node: e.NodeID, Boot: e.BootID, Term: e.Term},
 		Commands: make([]shard.Command, len(e.Commands)),
@@ -65,36 +63,50 @@ func (r *replica) Apply(b *storage.Batch, e replication.Entry) ([]any, error) {
 	return out, nil
 }
 
-// Committed hands the effects on: what they speak of is visible in the state now.
+// Committed hands the effects on: what they speak of is visible in the state now. Followers do so too: their host may have requests in
+// flight of a term that is over, and their watchers wait. Only the leader counts, so that sums over nodes are right.
 func (r *replica) Committed(uint64) {
 	effects := r.pending
 	if len(effects) == 0 {
 		return
 	}
 	r.pending = make([]shard.Effect, 0, len(effects))
-	r.metrics.count(effects)
-	r.circuits.observe(r.metrics, r.state, effects)
+	if r.leading() {
+		r.metrics.count(effects)
+		r.circuits.observe(r.metrics, r.state, effects)
+	}
 	r.watch.notify(effects)
+	fault.Stall(fault.PointEffects)
 	r.host.Effects(effects)
+}
+
+// Installed drops what was derived from a state that another replica's has replaced.
+func (r *replica) Installed(uint64) {
+	r.pending = nil
+	r.circuits = circuits{}
+	r.watch.all()
 }
 
 // Led and Deposed follow the group's leadership.
 func (r *replica) Led(term uint64) {
-	r.term.Store(term)
+	r.ref.term.Store(term)
 	r.host.Lead(term)
-	r.ledOnce.Do(func() { close(r.led) })
+	r.took(r)
 }
 
 // Deposed ends the leadership.
 func (r *replica) Deposed() {
-	r.term.Store(0)
+	r.ref.term.Store(0)
 	r.host.Depose()
 }
 
-func (r *replica) leading() bool { return r.term.Load() != 0 }
+func (r *replica) leading() bool { return r.ref.leads() }
 
 // stillLeads is asked at the send gate.
-func (r *replica) stillLeads(term uint64) bool { return r.term.Load() == term }
+func (r *replica) stillLeads(term uint64) bool {
+	fault.Stall(fault.PointGate)
+	return r.ref.term.Load() == term
+}
 
 func (r *replica) close(ctx context.Context) error {
 	return errors.Join(r.host.Close(), r.group.Close(ctx))
@@ -109,7 +121,8 @@ func (r *replica) snapshot() (shard.Reader, func()) {
 // Reader is the shard's committed state, for the host and for queries.
 func (r *replica) Reader() shard.Reader { return r.state }
 
-// Propose is the host's log.
+// Propose is the host's log. A host that leads proposes here; one that was deposed has outcomes of its requests left, and hands them to the
+// leader, wherever that is (DESIGN 4).
 func (r *replica) Propose(cmds []shard.Command, class host.Class, done func([]shard.Result, error)) error {
 	encoded := make([][]byte, len(cmds))
 	for i, c := range cmds {
@@ -123,7 +136,7 @@ func (r *replica) Propose(cmds []shard.Command, class host.Class, done func([]sh
 	if class == host.ClassAdmission {
 		to = replication.Client
 	}
-	return r.group.ProposeVector(context.Background(), to, encoded, func(results []any, _ uint64, err error) {
+	answer := func(results []any, _ uint64, err error) {
 		if err != nil {
 			done(nil, err)
 			return
@@ -133,39 +146,17 @@ func (r *replica) Propose(cmds []shard.Command, class host.Class, done func([]sh
 			out[i] = *v.(*shard.Result)
 		}
 		done(out, nil)
-	})
+	}
+	fault.Stall(fault.PointPropose)
+	if r.leading() {
+		return r.group.ProposeVector(context.Background(), to, encoded, answer)
+	}
+	if class == host.ClassAdmission {
+		return replication.ErrNotLeader
+	}
+	r.ref.propose(&proposal{class: to, cmds: encoded, until: time.Now().Add(holdFor), done: answer})
+	return nil
 }
 
 // NotAccepted tells certain refusals from maybes.
-func (r *replica) NotAccepted(err error) bool { return replication.NotAccepted(err) }
-
-// submitAsync proposes a submit without waiting; done is called once, unless an error is returned.
-func (r *replica) submitAsync(c *shard.Submit, done func(shard.Result, error)) error {
-	if r.space.low.Load() {
-		return ErrNoSpace
-	}
-	b, err := logcodec.Append(nil, c)
-	if err != nil {
-		return err
-	}
-	return r.group.Propose(context.Background(), replication.Client, b, func(v any, _ uint64, err error) {
-		if err != nil {
-			done(shard.Result{}, err)
-			return
-		}
-		done(*v.(*shard.Result), nil)
-	})
-}
-
-// do proposes one command and waits for its verdict.
-func (r *replica) do(ctx context.Context, class replication.Class, c shard.Command) (shard.Result, error) {
-	b, err := logcodec.Append(nil, c)
-	if err != nil {
-		return shard.Result{}, err
-	}
-	v, _, err := r.group.Do(ctx, class, b)
-	if err != nil {
-		return shard.Result{}, err
-	}
-	return *v.(*shard.Result), nil
-}
+func (r *replica) NotAccepted(err error) bool { return notAccepted(err) }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -20,24 +21,25 @@ var (
 	ErrDestinationNotFound = errors.New("server: destination not found")
 )
 
-// replicaFor routes a message id without a look-up (R151).
-func (n *Node) replicaFor(id shard.MessageID) (*replica, error) {
+// shardFor routes a message id without a look-up (R151).
+func (n *Node) shardFor(id shard.MessageID) (*shardRef, error) {
 	if id.Incarnation() != n.cluster.Incarnation {
 		return nil, ErrForeignIncarnation
 	}
-	return n.replicaAt(id.Shard())
+	return n.shardAt(id.Shard())
 }
 
-func (n *Node) replicaAt(number uint16) (*replica, error) {
-	if int(number) >= len(n.replicas) {
-		return nil, fmt.Errorf("%w: %d, there are %d", ErrUnknownShard, number, len(n.replicas))
+func (n *Node) shardAt(number uint16) (*shardRef, error) {
+	shards := n.shards()
+	if int(number) >= len(shards) {
+		return nil, fmt.Errorf("%w: %d, there are %d", ErrUnknownShard, number, len(shards))
 	}
-	return n.replicas[number], nil
+	return shards[number], nil
 }
 
-// replicaOfSlot is the shard that holds a slot of a destination.
-func (n *Node) replicaOfSlot(namespace, destination string, slot uint32) *replica {
-	return n.replicas[catalog.ShardOf(namespace, destination, slot, n.cluster.Shards)]
+// shardOfSlot is the shard that holds a slot of a destination.
+func (n *Node) shardOfSlot(namespace, destination string, slot uint32) *shardRef {
+	return n.shards()[catalog.ShardOf(namespace, destination, slot, n.cluster.Shards)]
 }
 
 // randomPool draws from the system's generator in blocks: one system call for many ids.
@@ -89,12 +91,18 @@ func (c *destinationCache) put(v catalog.Version) {
 	c.m[k] = v
 }
 
-// destination returns the newest version of a destination. A miss is checked against the control group before it is an error.
-func (n *Node) destination(namespace, name string) (catalog.Version, error) {
+// destination returns the newest version of a destination. A miss is checked against the control group's leader before it is an error, so that
+// apply on one node and submit on another work (DESIGN 12).
+func (n *Node) destination(ctx context.Context, namespace, name string) (catalog.Version, error) {
 	if v, ok := n.destinations.get(destinationName{namespace, name}); ok && !v.Deleted {
 		return v, nil
 	}
 	v, ok, err := catalog.Newest(n.control.state, namespace, name)
+	if err == nil && (!ok || v.Deleted) && !n.control.ref.leads() {
+		if err = n.control.refresh(ctx); err == nil {
+			v, ok, err = catalog.Newest(n.control.state, namespace, name)
+		}
+	}
 	if err != nil {
 		return catalog.Version{}, err
 	}

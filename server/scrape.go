@@ -40,7 +40,7 @@ var families = []family{
 	{"lane_pending_bytes", "Payload bytes of pending messages.", []string{"destination"}},
 	{"lane_open_attempts", "Admitted attempts without an outcome.", []string{"destination"}},
 	{"lanes_not_open", "Lanes whose gate is not open, by gate.", []string{"gate"}},
-	{"lanes", "Lanes on this node.", nil},
+	{"lanes", "Lanes that this node leads. Numbers of lanes and messages are given by the leader of their shard only, so that they can be summed.", nil},
 	{"circuits", "Targets, by the phase of their circuit.", []string{"phase"}},
 	{"uncertain_oldest_seconds", "Age of the oldest attempt whose outcome is unknown; 0 without one.", []string{"shard"}},
 	{"shard_applied_index", "Newest index that is applied.", []string{"shard"}},
@@ -67,6 +67,19 @@ var families = []family{
 	{"storage_cache_hits_total", "Reads that the block cache answered.", nil},
 	{"storage_cache_misses_total", "Reads that it did not.", nil},
 	{"storage_free_bytes", "Room left on the data directory's disk; absent where it cannot be told.", nil},
+	{"nodes", "Nodes of the cluster, by recorded state.", []string{"state"}},
+	{"node_reachable", "1 where this node heard from the other one in the last seconds.", []string{"peer"}},
+	{"control_leading", "1 where this node leads the control group.", nil},
+	{"control_applied_index", "Newest index of the control group that is applied here.", nil},
+	{"replica_lag_entries", "Entries that are committed, as far as this replica knows, and not applied here.", []string{"shard"}},
+	{"replica_leader_contact_seconds", "Since this replica heard from its leader; 0 where it leads. Nothing is heard where there is none.", []string{"shard"}},
+	{"replica_voter", "1 where this replica votes, 0 where it learns.", []string{"shard"}},
+	{"elections_total", "Times this node's replicas stood for election.", nil},
+	{"leader_changes_total", "Times this node's replicas learned of a leader.", nil},
+	{"leadership_transfers_total", "Leaderships that this node handed over.", nil},
+	{"raft_restarts_total", "Times a replica's Raft had to be begun anew, because a transfer never ended.", nil},
+	{"snapshot_installs_total", "States that this node's replicas received from another node.", nil},
+	{"proposals_held", "Commands of callers that wait for a leader.", nil},
 	{"scrape_errors", "Reads that failed in this scrape; its numbers are then incomplete.", nil},
 }
 
@@ -115,6 +128,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	sh.storage()
 	sh.shards()
 	sh.lanes()
+	sh.cluster()
 	clock := s.n.stamper.State()
 	sh.gauge("clock_gate_closed", truth(clock.GateClosed))
 	sh.counter("clock_steps_total", float64(clock.Steps))
@@ -156,10 +170,7 @@ func (sh *sheet) storage() {
 
 func (sh *sheet) shards() {
 	watches := int64(0)
-	for _, r := range sh.s.n.replicas {
-		if r == nil {
-			continue
-		}
+	for r := range sh.s.n.replicas() {
 		label := strconv.Itoa(int(r.shard))
 		st := r.group.Status()
 		sh.gauge("shard_applied_index", float64(st.AppliedIndex), label)
@@ -169,7 +180,17 @@ func (sh *sheet) shards() {
 		sh.gauge("shard_term", float64(st.Term), label)
 		sh.gauge("shard_queue_commands", float64(st.ClientQueue), label, "client")
 		sh.gauge("shard_queue_commands", float64(st.EngineQueue), label, "engine")
+		sh.gauge("replica_lag_entries", float64(st.CommitIndex-min(st.CommitIndex, st.AppliedIndex)), label)
+		sh.gauge("replica_voter", truth(st.Voter), label)
+		contact := 0.0
+		if !r.leading() {
+			contact = sinceContact(st.LastContact, sh.s.n.started).Seconds()
+		}
+		sh.gauge("replica_leader_contact_seconds", contact, label)
 		watches += r.watch.count.Load()
+		if !r.leading() {
+			continue
+		}
 		meta, err := shard.ReadMeta(r.Reader())
 		if sh.failed(err) {
 			continue
@@ -208,8 +229,8 @@ func (sh *sheet) lanes() {
 	byName := make(map[string]*laneSums)
 	gates, phases := [3]int{}, [3]int{}
 	total := 0
-	for _, r := range sh.s.n.replicas {
-		if r == nil {
+	for r := range sh.s.n.replicas() {
+		if !r.leading() {
 			continue
 		}
 		sh.failed(eachLane(r, func(l *shard.LaneRecord) {

@@ -208,6 +208,10 @@ func submitStatus(err error, certain bool) *status.Status {
 
 // notAccepted tells whether an error proves that a proposed command did not and will not take effect.
 func notAccepted(err error) bool {
+	if errors.Is(err, replication.ErrMaybeAccepted) {
+		return false
+	}
 	var rej *shard.Rejection
-	return errors.As(err, &rej) || errors.Is(err, ErrNoSpace) || replication.NotAccepted(err)
+	return errors.As(err, &rej) || errors.Is(err, ErrNoSpace) || errors.Is(err, ErrLeaderUnreachable) || errors.Is(err, ErrDraining) ||
+		replication.NotAccepted(err)
 }

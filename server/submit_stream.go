@@ -66,7 +66,7 @@ func (st *submitStream) take(ctx context.Context, items []*sealanev1.SubmitStrea
 		if err := st.enter(ctx); err != nil {
 			return err
 		}
-		st.propose(item.GetSequence(), item.GetMessage())
+		st.propose(ctx, item.GetSequence(), item.GetMessage())
 	}
 	return nil
 }
@@ -93,8 +93,8 @@ func (st *submitStream) enter(ctx context.Context) error {
 	}
 }
 
-func (st *submitStream) propose(sequence uint64, m *sealanev1.SubmitRequest) {
-	cmd, r, err := st.s.prepare(st.namespace, st.trace, m)
+func (st *submitStream) propose(ctx context.Context, sequence uint64, m *sealanev1.SubmitRequest) {
+	cmd, r, err := st.s.prepare(ctx, st.namespace, st.trace, m)
 	if err != nil {
 		st.s.n.metrics.submits[resultInvalid].Inc()
 		st.answer(streamResult(sequence, nil, submitStatus(err, true)))
@@ -107,7 +107,7 @@ func (st *submitStream) propose(sequence uint64, m *sealanev1.SubmitRequest) {
 }
 
 // done is called by the log; it must be cheap.
-func (st *submitStream) done(sequence uint64, r *replica, res shard.Result, err error) {
+func (st *submitStream) done(sequence uint64, r *shardRef, res shard.Result, err error) {
 	st.s.n.metrics.submitted(res, err)
 	ok, bad := submitAnswer(r, res, err)
 	st.answer(streamResult(sequence, ok, bad))

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
 	"github.com/sealane/sealane/shard"
+
+	peerv1 "github.com/sealane/sealane/api/gen/sealane/peer/v1"
 )
 
 // Limits of watches.
@@ -47,6 +50,56 @@ func (w *watchers) subscribe(id shard.MessageID) (s *watcher, stop func(), err e
 	return s, func() { w.unsubscribe(id, s) }, nil
 }
 
+// remoteWatch follows a message on a node that holds a replica of its shard. When the stream ends the watcher is poked and another is opened, so
+// that nothing is missed; reading again decides what has changed.
+func (n *Node) remoteWatch(ctx context.Context, sh *shardRef, id shard.MessageID) (*watcher, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watcher{changed: make(chan struct{}, 1)}
+	go func() {
+		for ctx.Err() == nil {
+			n.followRemote(ctx, sh, id, w)
+			w.poke()
+			if pause(ctx, askPause) != nil {
+				return
+			}
+		}
+	}()
+	return w, cancel
+}
+
+func (n *Node) followRemote(ctx context.Context, sh *shardRef, id shard.MessageID, w *watcher) {
+	for _, node := range n.holders(sh.ref) {
+		l, err := n.link(node)
+		if err != nil {
+			continue
+		}
+		stream, err := l.peer().Watch(ctx, &peerv1.WatchRequest{Group: sh.ref.number, MessageId: id[:]})
+		if err != nil {
+			continue
+		}
+		heard := false
+		for {
+			if _, err := stream.Recv(); err != nil {
+				break
+			}
+			heard = true
+			w.poke()
+		}
+		if heard {
+			return
+		}
+	}
+}
+
+// subscribe registers for the changes of a message, here or on a node that has it.
+func (n *Node) subscribe(ctx context.Context, sh *shardRef, id shard.MessageID) (*watcher, func(), error) {
+	if r := sh.replica.Load(); r != nil {
+		return r.watch.subscribe(id)
+	}
+	w, stop := n.remoteWatch(ctx, sh, id)
+	return w, stop, nil
+}
+
 func (w *watchers) unsubscribe(id shard.MessageID, s *watcher) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,6 +131,17 @@ func (w *watchers) notify(effects []shard.Effect) {
 			continue
 		}
 		for _, s := range w.m[id] {
+			s.poke()
+		}
+	}
+}
+
+// all pokes every watcher: the whole state may have changed.
+func (w *watchers) all() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, list := range w.m {
+		for _, s := range list {
 			s.poke()
 		}
 	}

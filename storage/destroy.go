@@ -22,7 +22,7 @@ func listGroups(log, state pebble.Reader) ([]uint32, error) {
 	for _, place := range []struct {
 		db   pebble.Reader
 		kind byte
-	}{{log, kindEntry}, {log, kindMarker}, {log, kindStable}, {log, kindSentinel}, {state, kindGroup}} {
+	}{{log, kindEntry}, {log, kindMarker}, {log, kindPending}, {log, kindStable}, {log, kindSentinel}, {state, kindGroup}} {
 		if err := eachGroup(place.db, place.kind, func(g uint32) { found[g] = true }); err != nil {
 			return nil, err
 		}
@@ -76,6 +76,9 @@ func (s *Store) DestroyGroup(group uint32) error {
 	if err := s.destroy(group); err != nil {
 		return err
 	}
+	if p, ok := s.pendingOf(group); ok {
+		s.forgetPending(group, p)
+	}
 	delete(s.logs, group)
 	delete(s.states, group)
 	return nil
@@ -95,7 +98,7 @@ func (s *Store) destroy(group uint32) error {
 			return err
 		}
 	}
-	for _, kind := range []byte{kindMarker, kindSentinel, kindDestroyed} {
+	for _, kind := range []byte{kindMarker, kindPending, kindSentinel, kindDestroyed} {
 		if err := b.Delete(groupKey(kind, group), nil); err != nil {
 			return err
 		}

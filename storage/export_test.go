@@ -47,3 +47,37 @@ func StateKey(group uint32, key string) []byte { return append(groupKey(kindGrou
 // MarkerKey and SentinelKey give keys of the log instance.
 func MarkerKey(group uint32) []byte   { return groupKey(kindMarker, group) }
 func SentinelKey(group uint32) []byte { return groupKey(kindSentinel, group) }
+
+// PendingKey gives the key of a pending install in the log instance.
+func PendingKey(group uint32) []byte { return groupKey(kindPending, group) }
+
+// SetTableBytes sets how large an export makes a table.
+func (s *Store) SetTableBytes(n uint64) { s.spool.tableBytes = n }
+
+// DecodePending and DecodeHeader decode and encode again what they accept.
+func DecodePending(group uint32, v []byte) ([]byte, error) {
+	p, err := decodePending(group, v)
+	if err != nil {
+		return nil, err
+	}
+	return encodePending(group, p), nil
+}
+
+// DecodeHeader gives the header as it would be written.
+func DecodeHeader(v []byte, group uint32) ([]byte, error) {
+	h, err := decodeHeader(v, group)
+	if err != nil {
+		return nil, err
+	}
+	return h.encode(), nil
+}
+
+// SpoolNames lists what lies in the directory for states on their way.
+func (s *Store) SpoolNames(t testing.TB) []string {
+	t.Helper()
+	names, err := s.opts.fs().List(s.spoolDir())
+	if err != nil && !isNotExist(err) {
+		t.Fatal(err)
+	}
+	return names
+}

@@ -7,6 +7,7 @@ import "encoding/binary"
 //	'I'                          store id (16 bytes)
 //	'L' group index:u64be        one log entry (entry.go)
 //	'M' group                    newest snapshot marker (marker.go)
+//	'P' group                    a received state is to be installed (pending.go)
 //	'S' group name               stable value
 //	'X' group                    the group is being destroyed (destroy.go)
 //	'Z' group                    sentinel: index:u64be term:u64be of the last entry removed from the front
@@ -22,6 +23,7 @@ const (
 	kindStoreID   = 'I'
 	kindEntry     = 'L'
 	kindMarker    = 'M'
+	kindPending   = 'P'
 	kindStable    = 'S'
 	kindDestroyed = 'X'
 	kindSentinel  = 'Z'

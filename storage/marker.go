@@ -71,8 +71,7 @@ func readMarker(r pebble.Reader, group uint32) (SnapshotMarker, bool, error) {
 	return m, err == nil, err
 }
 
-// SaveSnapshotMarker stores the newest snapshot of a group durably. The same again is fine; an older one is ErrSnapshotOlder.
-func (s *Store) SaveSnapshotMarker(group uint32, m SnapshotMarker) error {
+func checkMarker(group uint32, m SnapshotMarker) error {
 	if m.Index == 0 {
 		return fmt.Errorf("storage: snapshot marker of group %d has index 0", group)
 	}
@@ -80,17 +79,33 @@ func (s *Store) SaveSnapshotMarker(group uint32, m SnapshotMarker) error {
 		return fmt.Errorf("%w: snapshot marker of group %d: configuration has %d bytes, limit MaxConfigurationBytes %d", ErrTooLarge, group,
 			len(m.Configuration), MaxConfigurationBytes)
 	}
+	return nil
+}
+
+// refuseOlder gives ErrSnapshotOlder for a snapshot that the stored marker is ahead of.
+func (l *RaftLog) refuseOlder(m SnapshotMarker) error {
+	l.mu.RLock()
+	have := l.marker
+	l.mu.RUnlock()
+	if (edge{m.Index, m.Term}).before(have) {
+		return fmt.Errorf("%w: group %d has index %d term %d, refused index %d term %d", ErrSnapshotOlder, l.group, have.index, have.term, m.Index, m.Term)
+	}
+	return nil
+}
+
+// SaveSnapshotMarker stores the newest snapshot of a group durably. The same again is fine; an older one is ErrSnapshotOlder.
+func (s *Store) SaveSnapshotMarker(group uint32, m SnapshotMarker) error {
+	if err := checkMarker(group, m); err != nil {
+		return err
+	}
 	l, err := s.RaftLog(group)
 	if err != nil {
 		return err
 	}
 	l.writeMu.Lock()
 	defer l.writeMu.Unlock()
-	l.mu.RLock()
-	have := l.marker
-	l.mu.RUnlock()
-	if m.Index < have.index || m.Index == have.index && m.Term < have.term {
-		return fmt.Errorf("%w: group %d has index %d term %d, refused index %d term %d", ErrSnapshotOlder, group, have.index, have.term, m.Index, m.Term)
+	if err := l.refuseOlder(m); err != nil {
+		return err
 	}
 	b := s.logDB.NewBatch()
 	if err := b.Set(groupKey(kindMarker, group), encodeMarker(group, m), nil); err != nil {

@@ -18,6 +18,14 @@ type Metrics struct {
 	CacheMisses      int64
 	CacheBytes       int64
 	Failed           bool
+
+	Exports          int64 // states written out for other stores
+	ExportsFailed    int64
+	ExportedBytes    int64 // read from exports
+	Receipts         int64 // states received whole
+	ReceiptsRejected int64 // streams that were damaged, foreign, or did not fit on the disk
+	ReceivedBytes    int64
+	Installs         int64 // received states carried over into log and state
 }
 
 // InstanceMetrics are those of one Pebble instance.
@@ -41,6 +49,13 @@ func (s *Store) Metrics() Metrics {
 		BackgroundErrors: s.health.background.Load(),
 		SlowDiskReports:  s.health.slow.Load(),
 		Failed:           s.Failed() != nil,
+		Exports:          s.spool.exported.Load(),
+		ExportsFailed:    s.spool.exportsFailed.Load(),
+		ExportedBytes:    s.spool.exportedBytes.Load(),
+		Receipts:         s.spool.received.Load(),
+		ReceiptsRejected: s.spool.receiptsRejected.Load(),
+		ReceivedBytes:    s.spool.receivedBytes.Load(),
+		Installs:         s.spool.installed.Load(),
 	}
 	if s.closed.Load() {
 		return m

@@ -48,6 +48,10 @@ type RaftLog struct {
 // edge is an index and its term. Zero means none.
 type edge struct{ index, term uint64 }
 
+func (e edge) before(other edge) bool {
+	return e.index < other.index || e.index == other.index && e.term < other.term
+}
+
 // RaftLog opens the log of a group; the same one every time. The first call repairs what a crash has left between a snapshot and its log
 // (truncate.go) and checks that log and state meet: ErrLogGap, ErrCorrupt. Whoever installs snapshots finishes a pending one before.
 func (s *Store) RaftLog(group uint32) (*RaftLog, error) {
@@ -123,6 +127,13 @@ func logBounds(r pebble.Reader, group uint32) (first, last, count uint64, err er
 
 // IsMonotonic is part of raft.MonotonicLogStore. False: with true, Raft deletes the whole log after an install and can panic.
 func (l *RaftLog) IsMonotonic() bool { return false }
+
+// SnapshotIndex gives the index of the newest snapshot marker, 0 without one.
+func (l *RaftLog) SnapshotIndex() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.marker.index
+}
 
 // FirstIndex gives the first index, 0 while the log is empty.
 func (l *RaftLog) FirstIndex() (uint64, error) {

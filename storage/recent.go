@@ -36,6 +36,15 @@ func (s *State) KeepRecent(kinds ...byte) {
 	s.recent.young, s.recent.old = map[string][]byte{}, map[string][]byte{}
 }
 
+// clear forgets everything: the state is another one.
+func (r *recent) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.young)
+	clear(r.old)
+	r.bytes = 0
+}
+
 // get returns a value that must not be changed.
 func (r *recent) get(key []byte) ([]byte, bool) {
 	if !r.used || len(key) == 0 || !r.kinds[key[0]] {

@@ -23,6 +23,7 @@ type State struct {
 	visible    atomic.Uint64 // applied index, committed
 	durable    atomic.Uint64 // applied index, flushed
 	generation atomic.Uint64 // committed batches; finds a batch that works on old reads
+	replaced   atomic.Uint64 // installs begun; finds a Snapshot from before one
 	batches    sync.Pool
 	recent     recent
 }
@@ -141,29 +142,51 @@ func (s *State) checkKey(key []byte) error {
 }
 
 // Snapshot is the committed state of one group at one moment. Close it: it holds disk space.
+//
+// When an install replaces the state, Pebble takes the old tables away under its own snapshots too. From then on every read gives
+// ErrStateReplaced; a Scan that had begun before goes on to its end.
 type Snapshot struct {
-	state *State
-	snap  *pebble.Snapshot
+	state    *State
+	snap     *pebble.Snapshot
+	replaced uint64
 }
 
 // NewSnapshot takes one. The store must be open.
 func (s *State) NewSnapshot() *Snapshot {
-	return &Snapshot{state: s, snap: s.store.state.NewSnapshot()}
+	replaced := s.replaced.Load() // first: an install in between is found at the first read
+	return &Snapshot{state: s, snap: s.store.state.NewSnapshot(), replaced: replaced}
 }
 
-// Get reads one key, as State.Get.
+// intact tells whether what was read is of the snapshot's moment. Asked after the read began: the count rises before tables go.
+func (s *Snapshot) intact() error {
+	if s.state.replaced.Load() != s.replaced {
+		return fmt.Errorf("%w: group %d", ErrStateReplaced, s.state.group)
+	}
+	return nil
+}
+
+// Get reads one key, as State.Get. Error: ErrStateReplaced.
 func (s *Snapshot) Get(key []byte) (value []byte, ok bool, err error) {
-	return s.state.get(s.snap, key)
+	if value, ok, err = s.state.get(s.snap, key); err == nil {
+		err = s.intact()
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return value, ok, nil
 }
 
-// Scan walks a range, as State.Scan.
+// Scan walks a range, as State.Scan. Error: ErrStateReplaced, before the first call of fn.
 func (s *Snapshot) Scan(lower, upper []byte, reverse bool, fn func(k, v []byte) (more bool, err error)) error {
-	return s.state.scan(s.snap, lower, upper, reverse, fn)
+	return s.state.scan(guarded{s.snap, s}, lower, upper, reverse, fn)
 }
 
-// Applied gives the applied index of exactly this state.
+// Applied gives the applied index of exactly this state. Error: ErrStateReplaced.
 func (s *Snapshot) Applied() (uint64, error) {
 	v, found, err := getCopy(s.snap, s.state.prefix)
+	if err == nil {
+		err = s.intact()
+	}
 	if err != nil || !found {
 		return 0, err
 	}
@@ -172,3 +195,21 @@ func (s *Snapshot) Applied() (uint64, error) {
 
 // Close releases the snapshot.
 func (s *Snapshot) Close() error { return s.snap.Close() }
+
+// guarded makes iterators that are whole: an iterator holds the tables that it began with.
+type guarded struct {
+	pebble.Reader
+	of *Snapshot
+}
+
+// NewIter is part of pebble.Reader.
+func (g guarded) NewIter(o *pebble.IterOptions) (*pebble.Iterator, error) {
+	it, err := g.Reader.NewIter(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.of.intact(); err != nil {
+		return nil, errors.Join(err, it.Close())
+	}
+	return it, nil
+}

@@ -50,6 +50,7 @@ type Store struct {
 	states   map[uint32]*State
 
 	flush     flusher
+	spool     spool
 	stopLoops context.CancelFunc
 	loops     sync.WaitGroup
 }
@@ -64,6 +65,7 @@ func Open(opts Options) (*Store, error) {
 	s := &Store{opts: opts.withDefaults(), logs: map[uint32]*RaftLog{}, states: map[uint32]*State{}}
 	s.health.failedCh = make(chan struct{})
 	s.flush.wake = make(chan struct{}, 1)
+	s.spool.init()
 	if err := s.open(); err != nil {
 		return nil, errors.Join(s.annotate(err), s.release())
 	}
@@ -101,7 +103,13 @@ func (s *Store) open() error {
 	if err := s.finishDestroys(); err != nil {
 		return err
 	}
-	return s.loadStates()
+	if err := s.loadStates(); err != nil {
+		return err
+	}
+	if err := s.openSpool(); err != nil {
+		return err
+	}
+	return s.finishInstalls()
 }
 
 // openInstance opens one Pebble database and classifies why it cannot.

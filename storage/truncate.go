@@ -2,6 +2,7 @@ package storage
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -101,14 +102,25 @@ func (l *RaftLog) removeConflict(from, first uint64) error {
 func (l *RaftLog) InstalledSnapshot(index, term uint64) error {
 	l.writeMu.Lock()
 	defer l.writeMu.Unlock()
-	if durable := l.state.DurableApplied(); index > durable {
-		return fmt.Errorf("%w: group %d: snapshot at index %d, state durable up to %d", ErrLogGap, l.group, index, durable)
+	return l.adopt(l.store.logDB.NewBatch(), edge{index, term})
+}
+
+// adopt is InstalledSnapshot, together with what b holds already. The caller holds writeMu.
+func (l *RaftLog) adopt(b *pebble.Batch, e edge) error {
+	if durable := l.state.DurableApplied(); e.index > durable {
+		err := fmt.Errorf("%w: group %d: snapshot at index %d, state durable up to %d", ErrLogGap, l.group, e.index, durable)
+		return errors.Join(err, b.Close())
 	}
-	agrees, err := l.agrees(edge{index, term})
-	if err != nil || agrees {
-		return err
+	agrees, err := l.agrees(e)
+	switch {
+	case err != nil:
+		return errors.Join(err, b.Close())
+	case !agrees:
+		return l.resetTo(b, e, e.index)
+	case b.Empty():
+		return b.Close()
 	}
-	return l.resetTo(edge{index, term}, index)
+	return l.store.commitLog(l.group, b, true)
 }
 
 // agrees tells whether the log, or its sentinel, has this entry with this term.
@@ -121,9 +133,8 @@ func (l *RaftLog) agrees(e edge) (bool, error) {
 	return err == nil && entry.Term == e.term, err
 }
 
-// resetTo removes all entries up to index and puts the sentinel at e, in one durable write.
-func (l *RaftLog) resetTo(e edge, index uint64) error {
-	b := l.store.logDB.NewBatch()
+// resetTo removes all entries up to index and puts the sentinel at e, with what b holds, in one durable write.
+func (l *RaftLog) resetTo(b *pebble.Batch, e edge, index uint64) error {
 	if err := deleteEntries(b, l.group, 0, index); err != nil {
 		return err
 	}
@@ -166,7 +177,7 @@ func (l *RaftLog) reconcile() error {
 	}
 	l.store.opts.Logger.Warn("log contradicts the newest snapshot and is wiped", "group", l.group, "first", l.first, "last", l.last,
 		"snapshot_index", m.index, "snapshot_term", m.term)
-	return l.resetTo(m, ^uint64(0))
+	return l.resetTo(l.store.logDB.NewBatch(), m, ^uint64(0))
 }
 
 // checkStart asserts that sentinel, log and state meet.

@@ -64,11 +64,16 @@ func (s *Store) stateOptions() *pebble.Options {
 	o.L0CompactionThreshold = 4
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
 	o.Experimental.IngestSplit = func() bool { return true }
+	tuneStateTables(o)
+	return o
+}
+
+// tuneStateTables shapes the tables of the state, those that are sent to other stores too.
+func tuneStateTables(o *pebble.Options) {
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = 16 << 10
 		o.Levels[i].IndexBlockSize = 256 << 10
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	}
-	return o
 }

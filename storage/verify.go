@@ -52,6 +52,7 @@ type GroupReport struct {
 	LogEntries     uint64
 	SentinelIndex  uint64
 	MarkerIndex    uint64
+	PendingInstall uint64 // applied index of a received state that the next start installs; 0 if none
 	DurableApplied uint64
 	StateKeys      uint64
 	StateBytes     uint64 // keys and values

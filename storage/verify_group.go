@@ -108,6 +108,11 @@ func (v *verifier) checkLog(db *pebble.DB, stateKnown bool, r *GroupReport) erro
 		problem(err)
 	}
 	r.MarkerIndex = marker.Index
+	if pending, found, err := readPending(db, r.Group); err != nil {
+		problem(err)
+	} else if found {
+		r.PendingInstall = pending.applied
+	}
 	known := map[uint64]uint64{} // terms at the marker and the sentinel
 	if sentinel.index != 0 {
 		known[sentinel.index] = sentinel.term

@@ -16,7 +16,7 @@ comes back with it.`
 
 func (a *app) devCommand() *cobra.Command {
 	cfg := server.DefaultConfig()
-	cfg.NodeID, cfg.LogLevel, cfg.PeerAddr = "dev", "warn", "127.0.0.1:0"
+	cfg.NodeID, cfg.LogLevel, cfg.PeerAddr = "dev", "warn", ""
 	cfg.AllowLoopbackDestinations = true
 	c := &cobra.Command{
 		Use: "dev", Short: "Start one node to try things with", Long: devHelp, Args: args(),

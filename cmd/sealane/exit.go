@@ -24,7 +24,7 @@ const (
 	exitUnreachable = 4   // no answer from the node; nothing is known to have changed
 	exitMaybe       = 5   // a submit had no verdict: it may have been accepted; repeat it with the same key
 	exitPending     = 6   // a read did not reach its position in time; ask again
-	exitSecond      = 130 // a second signal cut the stop short
+	exitSignal      = 130 // a signal ended the wait for an operation, which goes on; or a second one cut the stop of a node short
 )
 
 const exitHelp = `Exit codes:
@@ -35,7 +35,7 @@ const exitHelp = `Exit codes:
   4    no answer from the node
   5    a submit had no verdict: the message may have been accepted; submit it again with the same idempotency key
   6    a read did not reach the position it named in time; ask again
-  130  a second signal cut the stop of a node short
+  130  a signal ended the wait for an operation, which goes on; or a second one cut the stop of a node short
 `
 
 // usageError is a mistake on the command line or in a file: the text names the key or field, and the limit.
@@ -132,6 +132,7 @@ func (a *app) explain(err error) failure {
 	var maybe *client.MaybeAcceptedError
 	var refused *client.NotAcceptedError
 	var about *aboutError
+	var left *leftError
 	if errors.As(err, &about) {
 		f := a.explain(about.err)
 		f.Message = about.what + ": " + f.Message
@@ -142,8 +143,10 @@ func (a *app) explain(err error) failure {
 		return failure{Message: usage.Error(), Try: usage.try, ExitCode: exitUsage}
 	case errors.As(err, &pending):
 		return failure{Message: pending.Error(), Reason: "PENDING", Try: "ask again, or wait longer with --wait", ExitCode: exitPending}
+	case errors.As(err, &left):
+		return failure{Message: left.Error(), Reason: "NOT_AWAITED", Try: "`sealane operation watch " + left.id + a.addrFlag(a.addr) + "` shows how it goes on", ExitCode: exitSignal}
 	case errors.Is(err, errSecondSignal):
-		return failure{Message: err.Error(), ExitCode: exitSecond}
+		return failure{Message: err.Error(), ExitCode: exitSignal}
 	case errors.As(err, &maybe):
 		f := failure{
 			Message: "the message may have been accepted: " + lastWords(maybe.Last), Acceptance: "MAYBE_ACCEPTED", IdempotencyKey: maybe.IdempotencyKey,
@@ -187,7 +190,7 @@ func (a *app) explainCall(e *client.Error) failure {
 		f.ExitCode = exitUnreachable
 		if e.Reason == "" {
 			f.Message = fmt.Sprintf("no answer from %s: %s", a.addr, e.Message)
-			f.Try = "is a node running there? `sealane dev` starts one; --addr names another address"
+			f.Try = "is a node running there? `sealane dev` starts one; --addr names other addresses"
 		}
 		if errors.Is(e, context.Canceled) || e.Code == codes.DeadlineExceeded {
 			f.Try = "ask again, or wait longer with --timeout"

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os/signal"
 	"syscall"
 	"time"
@@ -44,15 +42,7 @@ func (a *app) messageWatch() *cobra.Command {
 }
 
 func (a *app) watch(ctx context.Context, c *client.Client, req *sealanev1.WatchMessageRequest) error {
-	stream, err := c.Query().WatchMessage(ctx, req)
-	if err != nil {
-		return err
-	}
-	for {
-		resp, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for resp, err := range c.Watch(ctx, req) {
 		if e, ok := client.AsError(err); ok && e.Code == codes.DeadlineExceeded && ctx.Err() != nil {
 			return fmt.Errorf("the message has not ended in the time that --for allows")
 		}
@@ -63,6 +53,7 @@ func (a *app) watch(ctx context.Context, c *client.Client, req *sealanev1.WatchM
 			return err
 		}
 	}
+	return nil
 }
 
 func (a *app) printChange(resp *sealanev1.WatchMessageResponse) error {

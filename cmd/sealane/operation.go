@@ -36,11 +36,7 @@ func (a *app) operate(ctx context.Context, c *client.Client, id, why string, req
 	req.OperationId, req.Reason = id, why
 	resp, err := c.Control().CreateOperation(ctx, req)
 	if err != nil {
-		if e, ok := client.AsError(err); ok && e.Reason == "" {
-			// No verdict: the same id makes a repetition harmless, so the caller must learn it.
-			fmt.Fprintf(a.err, "operation %s had no answer; repeating it with --operation-id %s is safe\n", id, id)
-		}
-		return err
+		return a.unregistered(id, err)
 	}
 	op := resp.GetOperation()
 	for pause := 20 * time.Millisecond; !ended(op.GetState()); pause = min(2*pause, time.Second) {

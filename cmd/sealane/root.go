@@ -53,7 +53,7 @@ func (a *app) root() *cobra.Command {
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.settle(root) }
 	root.AddCommand(
 		a.serveCommand(), a.devCommand(), a.demoCommand(), a.sinkCommand(), a.destinationCommand(), a.messageCommand(), a.deadLetterCommand(),
-		a.uncertainCommand(), a.laneCommand(), a.verifyCommand(), a.versionCommand(), exitCodesTopic(),
+		a.uncertainCommand(), a.laneCommand(), a.operationCommand(), a.clusterCommand(), a.verifyCommand(), a.versionCommand(), exitCodesTopic(),
 	)
 	return root
 }
@@ -120,7 +120,7 @@ func args(names ...string) cobra.PositionalArgs {
 // clientFlags gives a command the flags of a client.
 func (a *app) clientFlags(commands ...*cobra.Command) {
 	for _, c := range commands {
-		c.Flags().StringVar(&a.addr, "addr", client.DefaultAddr, "gRPC address of a node (SEALANE_ADDR)")
+		c.Flags().StringVar(&a.addr, "addr", client.DefaultAddr, "gRPC addresses of nodes, separated by commas (SEALANE_ADDR)")
 		c.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for the answer, 1ms to 10m")
 	}
 }
@@ -141,9 +141,9 @@ func (a *app) dial(cmd *cobra.Command, f func(c *client.Client) error) error {
 	if v, ok := a.lookup("SEALANE_ADDR"); ok && !cmd.Flags().Changed("addr") {
 		a.addr = v
 	}
-	c, err := client.Dial(a.addr, client.Options{RetryFor: min(max(a.timeout, time.Millisecond), client.MaxRetryFor)})
+	c, err := client.Dial(a.addr, client.Options{RetryFor: min(max(a.timeout, time.Millisecond), client.MaxRetryFor), FailFast: true})
 	if err != nil {
-		return &usageError{err, "for example --addr " + client.DefaultAddr}
+		return &usageError{err, "for example --addr " + client.DefaultAddr + ", or several separated by commas"}
 	}
 	err = f(c)
 	if closed := c.Close(); err == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -22,7 +23,11 @@ const serveHelp = `Starts a node that keeps everything on disk. It prints one li
 Settings come from flags, else from SEALANE_… variables (--data-dir is SEALANE_DATA_DIR), else from the YAML file that --config names, else
 from defaults. An unknown key is refused by its name.
 
-Without TLS and authentication a node binds loopback addresses only; this version has neither, so it binds nothing else.
+Without TLS and authentication a node binds loopback addresses only. Between nodes there is TLS in this version (--tls-cert, --tls-key,
+--tls-ca), so --peer-addr may be another address with it; clients reach a node on loopback.
+
+A node founds a cluster with the others that --initial-cluster names, joins one at --join, or is alone. Once its data directory belongs to a
+cluster both flags are ignored, so that they may stay in its settings.
 
 SIGTERM and SIGINT stop it: it takes no more calls, waits for requests in flight (--drain-timeout), and exits with 0. A second signal stops it
 at once; what was in flight then is recovered as UNKNOWN at the next start.`
@@ -48,7 +53,12 @@ func (a *app) serveCommand() *cobra.Command {
 	f.StringVar(&config, "config", "", "YAML file with these settings")
 	f.StringVar(&cfg.DataDir, "data-dir", cfg.DataDir, "directory of log and state; required")
 	f.StringVar(&cfg.NodeID, "node-id", cfg.NodeID, "name of this node for ever, 1 to 63 letters, digits, '.', '_' and '-'")
-	f.StringVar(&cfg.PeerAddr, "peer-addr", cfg.PeerAddr, "where peers reach it")
+	f.StringVar(&cfg.PeerAddr, "peer-addr", cfg.PeerAddr, "where the other nodes reach it; a port of its own, never for clients")
+	f.StringSliceVar(&cfg.InitialCluster, "initial-cluster", nil, "id=peer-address of every node of a new cluster, comma-separated, the same on each; none: this node alone")
+	f.StringVar(&cfg.Join, "join", "", "peer address of any node of the cluster that this node shall join")
+	f.StringVar(&cfg.TLSCert, "tls-cert", "", "this node's certificate, PEM; with key and authority nodes prove themselves to each other")
+	f.StringVar(&cfg.TLSKey, "tls-key", "", "its key, PEM")
+	f.StringVar(&cfg.TLSCA, "tls-ca", "", "the authority that signed every node's certificate, PEM")
 	f.BoolVar(&cfg.AllowPrivateDestinations, "allow-private-destinations", false, "permit destinations on private, loopback and link-local addresses")
 	f.BoolVar(&cfg.AllowLoopbackDestinations, "allow-loopback-destinations", false, "permit destinations on loopback addresses")
 	f.Int64Var(&cfg.MinFreeBytes, "min-free-bytes", cfg.MinFreeBytes, "free bytes of the disk below which new messages are refused; 0, or at least 201326592")
@@ -82,6 +92,7 @@ func (a *app) serve(ctx context.Context, cfg server.Config, ready func(*server.N
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	log := newLogger(a.err, cfg)
+	libraryLog(log)
 
 	type opened struct {
 		node *server.Node
@@ -136,6 +147,14 @@ func (a *app) stop(n *server.Node, signals <-chan os.Signal) error {
 	case <-signals:
 		return errSecondSignal
 	}
+}
+
+// libraryLog takes what libraries print through the standard logger. What net/http says there is about receivers, and a receiver can make it say
+// it without end, so it is for debugging.
+func libraryLog(to *slog.Logger) {
+	bridge := slog.NewLogLogger(to.Handler(), slog.LevelDebug)
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(bridge.Writer())
 }
 
 func newLogger(w io.Writer, cfg server.Config) *slog.Logger {

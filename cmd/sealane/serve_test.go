@@ -174,7 +174,7 @@ func TestServeSecondSignal(t *testing.T) {
 		return err != nil
 	})
 	p.signal(t, syscall.SIGTERM)
-	if text := p.wait(t); p.cmd.ProcessState.ExitCode() != exitSecond || !strings.Contains(text, "second signal") {
+	if text := p.wait(t); p.cmd.ProcessState.ExitCode() != exitSignal || !strings.Contains(text, "second signal") {
 		t.Errorf("exit %d: %s", p.cmd.ProcessState.ExitCode(), text)
 	}
 }

@@ -33,9 +33,12 @@ import (
 //	receiver path=P as=Q lets the receiver answer P as it would Q
 //	answer code=… …      from now on a node answers every call with that error; without arguments the real node is back
 //	offline              from now on nobody listens
+//	cluster              from now on a node answers that sees the cluster of the input (prototext), and nothing else
+//	operation            what the next operation on it goes through (prototext, stages separated by --)
 //
 // Standard error is marked with "! ". What differs from run to run is replaced: ids by msg_1, msg_2 and so on in order of appearance (and back
-// again in command lines), times, positions, addresses and durations by a word. NODE and SINK are the addresses of the two.
+// again in command lines), times, positions, addresses and durations by a word. NODE and SINK are the addresses of the two,
+// DEAD is one where nobody listens.
 //
 // -rewrite writes what is printed now into the files.
 func TestTranscripts(t *testing.T) {
@@ -52,6 +55,8 @@ type scene struct {
 	client                    *client.Client
 	stdin                     string
 	ids                       []string
+	fake                      *fakeNode
+	fakeAddr                  string
 }
 
 func newScene(t *testing.T) *scene {
@@ -86,6 +91,10 @@ func (s *scene) play(t *testing.T, d *datadriven.TestData) string {
 		s.receiver.SetMode(path, as)
 	case "answer":
 		s.answer(t, d)
+	case "cluster":
+		s.pretend(t, d)
+	case "operation":
+		s.tell(t, d)
 	case "offline":
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -132,7 +141,7 @@ func (s *scene) real(text string) string {
 		}
 		return s.ids[n-1]
 	})
-	return strings.NewReplacer("SINK", s.sinkAddr, "DIR", s.dir).Replace(text)
+	return strings.NewReplacer("SINK", s.sinkAddr, "DIR", s.dir, "NODE", s.addr, "DEAD", deadAddr).Replace(text)
 }
 
 var unstable = []struct {
@@ -156,6 +165,9 @@ var unstable = []struct {
 	{regexp.MustCompile(`(\S) {2,}`), "$1  "},
 }
 
+// deadAddr is a port that nobody listens on: the discard service's, which needs rights that a test does not use.
+const deadAddr = "127.0.0.1:9"
+
 // stable replaces what differs from run to run.
 func (s *scene) stable(text string) string {
 	text = regexp.MustCompile(`msg_[0-9a-z]{48}`).ReplaceAllStringFunc(text, func(id string) string {
@@ -167,7 +179,7 @@ func (s *scene) stable(text string) string {
 		s.ids = append(s.ids, id)
 		return fmt.Sprintf("msg_%d", len(s.ids))
 	})
-	text = strings.NewReplacer(s.sinkAddr, "SINK", s.addr, "NODE", s.dir, "DIR").Replace(text)
+	text = strings.NewReplacer(s.sinkAddr, "SINK", s.addr, "NODE", s.dir, "DIR", deadAddr+",", "DEAD,", deadAddr+":", "DEAD:").Replace(text)
 	for _, u := range unstable {
 		text = u.find.ReplaceAllString(text, u.word)
 	}
