@@ -17,6 +17,9 @@ const (
 	transferPause = 5 * time.Second
 	// steadyAfter is how long a node must have been reachable before it is given something for the sake of balance.
 	steadyAfter = 5 * time.Second
+	// goneAfter is how long a node must have been unreachable before an operator's word that it is gone is believed: a node that is only slow
+	// for a moment would lose everything by a slip.
+	goneAfter = 10 * time.Second
 	// stuckAfter is how long a node must have been unreachable before a replica that it has only begun to fill goes to another node.
 	stuckAfter = 30 * time.Second
 )
@@ -60,8 +63,9 @@ func newCluster(v *View) *cluster {
 	for i := range v.Nodes {
 		n := &node{Node: v.Nodes[i], leaving: v.Nodes[i].State == catalog.NodeRemoved}
 		for j := range v.Observed {
-			if v.Observed[j].Node == n.ID && v.Observed[j].Replica == n.Replica {
-				n.view = &v.Observed[j]
+			// One that did not answer did not say which replica it is.
+			if o := &v.Observed[j]; o.Node == n.ID && (o.Replica == n.Replica || !o.Reachable) {
+				n.view = o
 			}
 		}
 		c.nodes = append(c.nodes, n)
@@ -89,7 +93,8 @@ func (c *cluster) readOperations() {
 		}
 		switch o.Kind {
 		case catalog.RemoveNode:
-			if n := c.node(o.Params.Node); n != nil && n.Replica == subject(o) {
+			// Until it is DRAINING for it, or REMOVED, the operation may still be rejected.
+			if n := c.holder(subject(o)); n != nil && n.State == catalog.NodeDraining && !o.Params.Gone {
 				n.leaving = true
 			}
 		case catalog.MoveReplica:
@@ -209,6 +214,14 @@ func (n *node) reachable() bool { return n.view != nil && n.view.Reachable }
 // steady says whether it has been answering for a while, is ACTIVE, and is not about to stop.
 func (c *cluster) steady(n *node) bool {
 	return n.reachable() && n.State == catalog.NodeActive && !n.leaving && !n.view.Draining && c.v.Now.Sub(n.view.Since) >= steadyAfter
+}
+
+// silent says for how long the node has not been answering; 0 where it does, or was never asked.
+func (c *cluster) silent(n *node) time.Duration {
+	if n.view == nil || n.view.Reachable {
+		return 0
+	}
+	return c.v.Now.Sub(n.view.Since)
 }
 
 func (n *node) viewOf(group uint32) *GroupView {

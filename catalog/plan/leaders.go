@@ -58,7 +58,7 @@ func (c *cluster) prefer(g *group) bool {
 	}
 	now := c.node(g.Leader)
 	valid := now != nil && now.State == catalog.NodeActive && !now.leaving && g.State(now.Replica) == catalog.ReplicaVoter
-	if valid && (now.preferred-best.preferred < 1 || !c.steady(best)) {
+	if valid && (now.preferred-best.preferred < 2 || !c.steady(best)) {
 		return false
 	}
 	why := "it has none that can lead"

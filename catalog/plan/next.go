@@ -18,8 +18,9 @@ func Next(v *View) []Step {
 			c.place(g)
 		}
 	}
-	for _, g := range c.groups {
-		if c.ready(g) {
+	// The control group is last: the driver is where its leader is, and goes on elsewhere when it moves.
+	for i := range c.groups {
+		if g := c.groups[(i+1)%len(c.groups)]; c.ready(g) {
 			c.balance(g)
 			c.lead(g)
 		}

@@ -105,6 +105,8 @@ func (c *cluster) endNode(o *catalog.Operation, n *node) bool {
 		c.reject(o, "the node answers, so it is not gone; remove it without that word")
 	case n.State == catalog.NodeActive && !c.othersActive(n):
 		c.reject(o, "no other node is ACTIVE")
+	case o.Params.Gone && c.silent(n) < goneAfter:
+		// Wait: it may only be slow.
 	case o.Params.Gone:
 		c.setNode(o, n, catalog.NodeRemoved, "it is gone")
 	case n.State == catalog.NodeActive:
@@ -162,4 +164,3 @@ func (c *cluster) unused(n *node) bool {
 	}
 	return true
 }
-

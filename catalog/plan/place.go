@@ -26,7 +26,7 @@ func (c *cluster) dropUnfinished(g *group) bool {
 		case r.State == catalog.ReplicaLearner:
 		case n.leaving:
 			return c.record(g, r.ID, catalog.ReplicaLearner, "its node leaves")
-		case n.view != nil && !n.reachable() && c.v.Now.Sub(n.view.Since) >= stuckAfter && g.move == nil:
+		case c.silent(n) >= stuckAfter && g.move == nil:
 			if g.Group == catalog.ControlGroup && c.learner(g) != "" {
 				return c.record(g, r.ID, catalog.ReplicaLearner, "its node does not answer, another one can vote")
 			}

@@ -26,7 +26,7 @@ type View struct {
 // NodeView is what one node said of itself.
 type NodeView struct {
 	Node    string
-	Replica string // its replica id, as it said
+	Replica string // its replica id, as it said; empty where it did not answer
 	Boot    uint64
 	// Reachable says whether it answered when it was last asked, and Since when that began to be so.
 	Reachable bool

@@ -17,17 +17,14 @@ import (
 	"github.com/sealane/sealane/server/membership"
 )
 
-// in runs a test in a bubble of fake time; a goroutine that is left behind fails it.
-func in(t *testing.T, fn func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, fn)
-}
+// pass lets fake time pass.
+func pass(d time.Duration) { time.Sleep(d) }
 
 var grown = []string{"0: n1=VOTER n2=VOTER n3=VOTER", "1: n1=VOTER n2=VOTER n3=VOTER", "2: n1=VOTER n2=VOTER n3=VOTER"}
 
 // TestGrow: two nodes join one, and every group gets three voters and the leaders are spread.
 func TestGrow(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 2, "n1")
 		f.fill = 3 * time.Second
 		_, stop := f.drive(nil)
@@ -61,7 +58,7 @@ var errCrash = errors.New("crash")
 // the next one ends where an undisturbed one ends.
 func TestCrashAtEveryCall(t *testing.T) {
 	scenario := func(t *testing.T, crashAt int, after bool) (calls int) {
-		in(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			f := newFake(t, 2, "n1")
 			f.fill = 2 * time.Second
 			dead := make(chan struct{})
@@ -121,7 +118,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 
 // TestStopsWhenItDoesNotLead: the word of any port ends the driver, and nothing is begun after it.
 func TestStopsWhenItDoesNotLead(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 2, "n1")
 		f.join("n2")
 		f.before = func(call int, _ string) error {
@@ -148,7 +145,7 @@ func TestStopsWhenItDoesNotLead(t *testing.T) {
 
 // TestDeposedInTheMiddle: a driver whose context ends while a step hangs returns when the step does, and the next one goes on.
 func TestDeposedInTheMiddle(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 2, "n1")
 		f.join("n2")
 		f.join("n3")
@@ -171,7 +168,7 @@ func TestDeposedInTheMiddle(t *testing.T) {
 
 // TestOneGroupHangs: a change that never returns costs its group time and holds nothing else up.
 func TestOneGroupHangs(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 2, "n1")
 		var mu sync.Mutex
 		tries := 0
@@ -217,7 +214,7 @@ func (f *fake) shapeOf(group uint32) string {
 // TestPortsFail: two of three calls fail, half of them after they took effect, and it still gets there; and a failure that repeats itself does
 // not fill the log.
 func TestPortsFail(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 2, "n1")
 		f.before = func(call int, _ string) error {
 			if call%3 == 0 {
@@ -240,7 +237,7 @@ func TestPortsFail(t *testing.T) {
 		}
 		_ = stop()
 	})
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 1, "n1")
 		f.before = func(int, string) error { return errors.New("never") }
 		f.join("n2")
@@ -256,7 +253,7 @@ func TestPortsFail(t *testing.T) {
 
 // TestSlowFilling: what has not caught up does not vote, however long it takes; fake checks each promotion.
 func TestSlowFilling(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 2, "n1", "n2", "n3")
 		f.fill = 10 * time.Minute
 		f.join("n4")
@@ -277,7 +274,7 @@ func TestSlowFilling(t *testing.T) {
 // TestDeadNode: a node that does not answer keeps its replicas; its leaderships are taken by the living in Raft's own way, and the driver only
 // asks.
 func TestDeadNode(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 2, "n1", "n2", "n3")
 		f.join("n4")
 		_, stop := f.drive(nil)
@@ -315,9 +312,48 @@ func TestDeadNode(t *testing.T) {
 	})
 }
 
+// TestStuckFilling: a node that dies while it fills its replicas is not waited for if another one can take them; its tombstones are kept until
+// it is back and has obeyed them.
+func TestStuckFilling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 2, "n1")
+		f.fill = 10 * time.Second
+		f.join("n2")
+		f.join("n3")
+		_, stop := f.drive(nil)
+		time.Sleep(15 * time.Second)
+		for group := uint32(1); group <= 2; group++ {
+			if got := f.shapeOf(group); got != fmt.Sprintf("%d: n1=VOTER n2=ADDING n3=ADDING", group) {
+				t.Fatalf("%q", got)
+			}
+		}
+		f.mu.Lock()
+		f.node["n3"].dead = true
+		f.mu.Unlock()
+		f.join("n4")
+		time.Sleep(2 * time.Minute)
+		for group := uint32(1); group <= 2; group++ {
+			if got := f.shapeOf(group); !strings.HasSuffix(got, "n1=VOTER n2=VOTER n3=TOMBSTONE n4=VOTER") {
+				t.Errorf("%q", got)
+			}
+		}
+		f.mu.Lock()
+		f.node["n3"].dead = false
+		f.obey()
+		f.mu.Unlock()
+		f.settle()
+		for _, line := range f.shape() {
+			if strings.Contains(line, "TOMBSTONE") {
+				t.Errorf("%q", line)
+			}
+		}
+		_ = stop()
+	})
+}
+
 // TestPoke: a round comes at once, and many pokes make no more rounds than there is time for.
 func TestPoke(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 1, "n1")
 		o := &observer{}
 		d, stop := f.drive(func(opts *membership.Options) { opts.Observer, opts.Interval = o, time.Minute })
@@ -338,7 +374,7 @@ func TestPoke(t *testing.T) {
 
 // TestObserver: rounds, steps by kind and what is being filled are told.
 func TestObserver(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 1, "n1")
 		f.fill = 5 * time.Second
 		o := &observer{}

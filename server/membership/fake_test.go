@@ -352,7 +352,7 @@ func (f *fake) drive(change func(*membership.Options)) (d *membership.Driver, st
 func (f *fake) settle() {
 	f.t.Helper()
 	for quiet, last := 0, -1; quiet < 30; {
-		time.Sleep(time.Second) // fake time
+		pass(time.Second)
 		f.mu.Lock()
 		n := f.calls
 		f.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sealane/sealane/catalog"
@@ -31,7 +32,7 @@ func TestVerifyDigests(t *testing.T) {
 		"a dead node": {dead: true, state: catalog.OperationOutstanding, r2: catalog.ResultEqual, r3: catalog.ResultUnreachable, detail: "could not be compared", applied: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				f := newFake(t, 2, "n1", "n2", "n3")
 				_, stop := f.drive(nil)
 				f.settle()
@@ -71,7 +72,7 @@ func TestVerifyDigests(t *testing.T) {
 
 // TestSnapshotAll: every shard gets its snapshot, a few at a time, and each target its index.
 func TestSnapshotAll(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 6, "n1", "n2", "n3")
 		_, stop := f.drive(nil)
 		f.order("all", catalog.Snapshot, catalog.OperationParams{AllShards: true})
@@ -91,7 +92,7 @@ func TestSnapshotAll(t *testing.T) {
 
 // TestCancelledMeanwhile: an operation that an operator ends while its step runs keeps that end.
 func TestCancelledMeanwhile(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 1, "n1", "n2", "n3")
 		f.digests = map[string]fakeDigest{replicaID("n2", 1): {err: errors.New("hangs")}}
 		_, stop := f.drive(nil)
@@ -108,7 +109,7 @@ func TestCancelledMeanwhile(t *testing.T) {
 
 // TestTransferAndDrain: a transfer sticks, a drain empties a node of leaderships and keeps its replicas, activation lets them come back.
 func TestTransferAndDrain(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 3, "n1", "n2", "n3")
 		_, stop := f.drive(nil)
 		f.settle()
@@ -148,7 +149,7 @@ func TestTransferAndDrain(t *testing.T) {
 
 // TestRejected: what turns out to be impossible ends as such and changes nothing.
 func TestRejected(t *testing.T) {
-	in(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, 1, "n1", "n2", "n3")
 		_, stop := f.drive(nil)
 		f.order("gone", catalog.RemoveNode, catalog.OperationParams{Node: "n3", Gone: true})
