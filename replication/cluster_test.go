@@ -22,61 +22,8 @@ type replica struct {
 	machine   *counter
 	transport *hookedTransport
 	group     *Group
+	live      atomic.Pointer[Group] // the same, for those who must not wait for a restart
 	boots     uint64
-}
-
-// hookedTransport lets a test look at, delay and fail single messages, and can make TimeoutNow, the message of a transfer, wait until released.
-type hookedTransport struct {
-	*raft.InmemTransport
-	hang    atomic.Bool
-	release chan struct{}
-	hanging atomic.Int64
-	// hook, if set, sees every call except pipelined appends. call sends it and waits for the answer.
-	hook atomic.Pointer[func(kind string, to raft.ServerID, call func() error) error]
-}
-
-func newHookedTransport(id string) *hookedTransport {
-	_, inner := raft.NewInmemTransport(raft.ServerAddress(id))
-	return &hookedTransport{InmemTransport: inner, release: make(chan struct{})}
-}
-
-func (h *hookedTransport) setHook(hook func(kind string, to raft.ServerID, call func() error) error) {
-	h.hook.Store(&hook)
-}
-
-func (h *hookedTransport) through(kind string, to raft.ServerID, call func() error) error {
-	if hook := h.hook.Load(); hook != nil {
-		return (*hook)(kind, to, call)
-	}
-	return call()
-}
-
-func (h *hookedTransport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
-	if h.hook.Load() != nil {
-		return nil, raft.ErrPipelineReplicationNotSupported
-	}
-	return h.InmemTransport.AppendEntriesPipeline(id, to)
-}
-
-func (h *hookedTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, in *raft.AppendEntriesRequest, out *raft.AppendEntriesResponse) error {
-	return h.through("append", id, func() error { return h.InmemTransport.AppendEntries(id, to, in, out) })
-}
-
-func (h *hookedTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, in *raft.RequestVoteRequest, out *raft.RequestVoteResponse) error {
-	return h.through("vote", id, func() error { return h.InmemTransport.RequestVote(id, to, in, out) })
-}
-
-func (h *hookedTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, in *raft.RequestPreVoteRequest, out *raft.RequestPreVoteResponse) error {
-	return h.through("prevote", id, func() error { return h.InmemTransport.RequestPreVote(id, to, in, out) })
-}
-
-func (h *hookedTransport) TimeoutNow(id raft.ServerID, to raft.ServerAddress, in *raft.TimeoutNowRequest, out *raft.TimeoutNowResponse) error {
-	if h.hang.Load() {
-		h.hanging.Add(1)
-		<-h.release
-		return errors.New("released without an answer")
-	}
-	return h.through("transfer", id, func() error { return h.InmemTransport.TimeoutNow(id, to, in, out) })
 }
 
 type cluster struct {
@@ -136,6 +83,7 @@ func (c *cluster) open(t testing.TB, i int) {
 		c.adjust(&o)
 	}
 	r.group = open(t, o)
+	r.live.Store(r.group)
 }
 
 // restart ends replica i's group and opens it again.
@@ -181,6 +129,9 @@ func (c *cluster) close(t testing.TB) {
 		close(r.transport.release)
 		closeGroup(t, r.group)
 		r.transport.DisconnectAll()
+		if r.transport.stopDelay != nil {
+			close(r.transport.stopDelay)
+		}
 	}
 	for _, r := range c.replicas {
 		if err := r.store.Close(); err != nil {

@@ -173,6 +173,21 @@ func TestMarksAreShared(t *testing.T) {
 	})
 }
 
+// Who waits for a mark is told when the queue begins to refuse.
+func TestRefusedMark(t *testing.T) {
+	q := openQueue()
+	b, err := q.mark()
+	must(t, "mark", err)
+	q.refuse(ErrTransferring, false).answer()
+	<-b.done
+	if !errors.Is(b.err, ErrTransferring) || q.waitingLocked() {
+		t.Fatalf("got %v; still waiting: %v", b.err, q.waitingLocked())
+	}
+	if _, err := q.mark(); !errors.Is(err, ErrTransferring) {
+		t.Fatalf("a later mark got %v", err)
+	}
+}
+
 // bareFSM is the state machine side alone, without Raft.
 func bareFSM(t *testing.T, s *storage.Store, m StateMachine) *fsm {
 	t.Helper()

@@ -17,11 +17,15 @@
 //   - An entry that cannot be decoded, or that the state machine refuses, stops the group at that index. It is never skipped.
 //   - A snapshot marker is written only for an index that the state has durably flushed.
 //   - Led(term) comes after an entry of that term has been applied here; Deposed follows each Led before the next.
+//   - A change of the configuration starts from the newest committed one (compare-and-set), and never takes the vote of the leader or the
+//     last voter. An index from ReadIndex covers everything acknowledged anywhere before the call.
+//   - A digest is of the state exactly at its mark, or there is none.
 //
 // Goroutines of a Group, all owned by it and stopped by Close: the proposer (packs and hands over), the answerer (waits for Raft's
-// futures in order and runs callbacks), the supervisor (leadership, restart, failure) and the snapshotter. Raft adds its own three, and one
-// more while it leads.
+// futures in order and runs callbacks), the supervisor (leadership, silent leaders, restart, failure), the snapshotter and the one that computes
+// digests. Raft adds its own three, and one more while it leads.
 //
 // Where to start: group.go for the life of a group, queue.go and proposer.go for the path of a write, fsm.go for the path of an entry
-// into the state, supervisor.go for leadership.
+// into the state, supervisor.go and leader.go for leadership, members.go and transfer.go for what moves replicas and leaders. The hazards of
+// the library and the tests against them are listed in hazards_test.go.
 package replication

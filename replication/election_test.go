@@ -18,15 +18,16 @@ import (
 func TestElectionTimes(t *testing.T) {
 	for _, c := range []struct {
 		name    string
+		rounds  int
 		workers int
 		limit   time.Duration
 	}{
-		{"idle", 0, followerTimeout + 2*noticeStep},
-		{"under load", 8, 2 * time.Second},
+		{"idle", 40, 0, followerTimeout + 2*noticeStep},
+		{"under load", 16, 4, 2 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				took := electionTimes(t, 40, c.workers)
+				took := electionTimes(t, c.rounds, c.workers)
 				worst := took[len(took)-1]
 				t.Logf("without a leader: median %v, 90 %% %v, worst %v", took[len(took)/2], took[len(took)*9/10], worst)
 				if worst > c.limit {
@@ -42,7 +43,7 @@ func electionTimes(t *testing.T, rounds, workers int) []time.Duration {
 	t.Helper()
 	c := newUnevenCluster(t, time.Millisecond, time.Duration(min(workers, 1))*3*time.Millisecond)
 	defer c.close(t)
-	load := c.load(t, workers)
+	load := c.loadEvery(t, workers, 3*time.Millisecond)
 	var took []time.Duration
 	for round := range rounds {
 		old := c.leader(t, -1)
@@ -87,34 +88,31 @@ func newUnevenCluster(t *testing.T, latency, more time.Duration) *cluster {
 	})
 }
 
-// The leaders of several groups that one node held go to both others.
-func TestRankSpreadsLeaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
-		defer c.close(t)
-		leader := c.leader(t, -1)
-		seen := map[[2]int]bool{}
-		for group := range uint32(4) {
-			var ranks []int
-			for i, r := range c.replicas {
-				if i == leader {
-					continue
-				}
-				c.caughtUp(t, i)
-				r.group.opts.Group = group
-				rank, votes := r.group.rank(c.replicas[leader].id)
-				if !votes {
-					t.Fatal("a voter has no rank")
-				}
-				r.group.opts.Group = 1
-				ranks = append(ranks, rank)
+// In every group each voter has a rank of its own, and over the groups each voter has each of them.
+func TestRanks(t *testing.T) {
+	voters := []string{rid("n3"), rid("n1"), rid("n4")}
+	last := map[string]int{}
+	for group := range uint32(6) {
+		taken := map[int]bool{}
+		for _, id := range voters {
+			rank, ok := rankOf(slices.Clone(voters), id, group)
+			if !ok || taken[rank] || rank < 0 || rank >= len(voters) {
+				t.Fatalf("group %d: %s has rank %d, %v", group, id, rank, ok)
 			}
-			seen[[2]int(ranks)] = true
+			taken[rank] = true
+			if rank == len(voters)-1 {
+				last[id]++
+			}
 		}
-		if len(seen) != 2 || seen[[2]int{0, 0}] || seen[[2]int{1, 1}] {
-			t.Fatalf("ranks %v", seen)
+	}
+	for _, id := range voters {
+		if last[id] != 2 {
+			t.Errorf("%s is last in %d of 6 groups, want 2", id, last[id])
 		}
-	})
+	}
+	if _, ok := rankOf(voters, rid("n2"), 0); ok {
+		t.Error("a learner has a rank")
+	}
 }
 
 // A follower that is cut off from a living leader must not bring it down when it returns, however often it looked for it.

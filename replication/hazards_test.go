@@ -28,7 +28,7 @@ import (
 //	614  a failing log keeps winning elections                      the first failure is fatal                 TestNothingIsAcknowledgedAfterALogFailure; storage: TestSyncErrorIsFatal
 //	661  a vote is written in two steps                             one batch                                  storage: TestVoteIsAtomic
 //	612  the stock pipeline wedges a follower                       a pipeline of our own                      peer
-//	498  futures never return after a shutdown                      contexts, linger, abandon                  TestAbandonedFuture, TestCloseWhileProposing, TestChangeIsReleasedByClose
+//	498  futures never return after a shutdown                      contexts, linger, abandon                  TestAbandonedFuture, TestCloseWhileProposing, TestChangeThatIsNeverAnswered
 //	603  VerifyLeader confirms a deposed leader                     a read takes an entry                      TestDeposedLeaderConfirmsNoRead, TestReadIndexIsNeverOld
 //	     RestoreCommittedLogs loses the configuration               never enabled                              TestRestoreCommittedLogsStaysOff
 //	     the index of a configuration reads 0: no compare-and-set   kept from entries and installs             TestChangeIsACompareAndSet
@@ -64,7 +64,7 @@ func TestLedAndDeposedTakeTurns(t *testing.T) {
 		defer c.close(t)
 		w := &leaderWitness{terms: map[uint64]string{}}
 		c.leader(t, -1)
-		load := c.load(t, 4)
+		load := c.loadEvery(t, 4, 3*time.Millisecond)
 		for round := range 24 {
 			<-time.After(time.Duration(100+37*round) * time.Millisecond)
 			old := c.leader(t, -1)

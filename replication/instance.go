@@ -11,15 +11,22 @@ import (
 // instance is one run of hashicorp/raft over the group's log. The supervisor replaces it when a transfer is stuck (696).
 type instance struct {
 	*raft.Raft
-	once  sync.Once
-	ended chan struct{} // closed when Raft's own goroutines have ended
+	transport Transport
+	once      sync.Once
+	ended     chan struct{} // closed when Raft's own goroutines have ended
 }
+
+// interrupter is a Transport that lets calls wait for replicas that cannot be reached. Raft waits for its calls when it shuts down.
+type interrupter interface{ Interrupt() }
 
 // shutdown starts the end of the instance and gives the channel that tells when it has come. Raft's own future cannot be asked twice:
 // the second one answers at once.
 func (i *instance) shutdown() <-chan struct{} {
 	i.once.Do(func() {
 		ended := i.Raft.Shutdown()
+		if t, ok := i.transport.(interrupter); ok {
+			t.Interrupt()
+		}
 		go func() {
 			defer close(i.ended)
 			if err := ended.Error(); err != nil {
@@ -73,7 +80,7 @@ func (g *Group) startInstance() error {
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
-	g.instance.Store(&instance{Raft: r, ended: make(chan struct{})})
+	g.instance.Store(&instance{Raft: r, transport: g.opts.Transport, ended: make(chan struct{})})
 	g.events.watch(r)
 	if g.soleVoter() {
 		return lookNow(r)

@@ -125,19 +125,23 @@ func (g *Group) watchLeader() time.Duration {
 	return followerTimeout
 }
 
-// rank is this replica's place among the voters that could follow the leader, turned by the group's number so that one node's leaderships go to
-// several. False if it has no vote.
+// rank is this replica's place among the voters that could follow the leader. False if it has no vote.
 func (g *Group) rank(leader string) (int, bool) {
-	var ids []string
+	var voters []string
 	for _, s := range g.current().GetConfiguration().Configuration().Servers {
 		if s.Suffrage == raft.Voter && string(s.ID) != leader {
-			ids = append(ids, string(s.ID))
+			voters = append(voters, string(s.ID))
 		}
 	}
+	return rankOf(voters, g.opts.ReplicaID, g.opts.Group)
+}
+
+// rankOf is a place in the order of ids, turned by the group's number so that the leaderships which one node held go to several.
+func rankOf(ids []string, self string, group uint32) (int, bool) {
 	slices.Sort(ids)
-	at := slices.Index(ids, g.opts.ReplicaID)
+	at := slices.Index(ids, self)
 	if at < 0 {
 		return 0, false
 	}
-	return (at + int(g.opts.Group)) % len(ids), true
+	return (at + int(group)) % len(ids), true
 }

@@ -3,9 +3,6 @@ package replication
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +52,7 @@ func TestOneGrowsToThreeAndShrinksToOne(t *testing.T) {
 		first := c.replicas[0].group
 		load := c.load(t, 2)
 		for i := 1; i < 3; i++ {
+			<-time.After(20 * time.Millisecond)
 			must(t, "add", first.AddLearner(ctx, c.replicas[i].id))
 			c.caughtUp(t, i)
 			if st := c.replicas[i].group.Status(); st.Voter || st.Learners != 1 || c.replicas[i].group.Status().Role != RoleFollower {
@@ -259,7 +257,42 @@ func TestChangeWithoutAQuorum(t *testing.T) {
 	})
 }
 
-// A change races with a transfer, a close and a lost leadership: it always returns, and says what it knows.
+// silentFuture is one that Raft abandoned (498).
+type silentFuture struct {
+	raft.IndexFuture
+	release chan struct{}
+}
+
+func (f silentFuture) Error() error {
+	<-f.release
+	return nil
+}
+
+// A change that Raft never answers is released by the end of the group at the latest.
+func TestChangeThatIsNeverAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		defer c.close(t)
+		leader := c.leader(t, -1)
+		g := c.replicas[leader].group
+		release := make(chan struct{})
+		defer close(release)
+		result := make(chan error, 1)
+		go func() {
+			result <- g.change(t.Context(), func([]Member) (change, error) {
+				return func(*raft.Raft, uint64, time.Duration) raft.IndexFuture { return silentFuture{release: release} }, nil
+			})
+		}()
+		synctest.Wait()
+		closeGroup(t, g)
+		if err := <-result; !errors.Is(err, ErrMaybeAccepted) || !errors.Is(err, raft.ErrRaftShutdown) {
+			t.Fatalf("got %v", err)
+		}
+		c.open(t, leader)
+	})
+}
+
+// A change whose group is closed under it returns, and later ones are refused.
 func TestChangeIsReleasedByClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOf(t, 4, 3)
@@ -356,79 +389,4 @@ func TestLibraryLeaderRemovesItself(t *testing.T) {
 			t.Fatalf("members %s", got)
 		}
 	})
-}
-
-// load proposes at whichever replica leads until stopped.
-type load struct {
-	c          *cluster
-	quit       chan struct{}
-	workers    sync.WaitGroup
-	mu         sync.Mutex
-	acked      []string
-	maybe      []string
-	refusals   map[error]int
-	longestGap time.Duration // between two acknowledgements
-	last       time.Time
-}
-
-// load starts so many workers. Each waits for its answer before it goes on.
-func (c *cluster) load(t testing.TB, workers int) *load {
-	t.Helper()
-	l := &load{c: c, quit: make(chan struct{}), refusals: map[error]int{}, last: time.Now()}
-	for w := range workers {
-		l.workers.Add(1)
-		go l.work(w)
-	}
-	return l
-}
-
-func (l *load) work(w int) {
-	defer l.workers.Done()
-	for i := 0; ; i++ {
-		select {
-		case <-l.quit:
-			return
-		case <-time.After(200 * time.Microsecond):
-		}
-		command := fmt.Sprintf("load-%d-%d", w, i)
-		var err error = ErrNotLeader
-		for _, r := range l.c.replicas {
-			if _, _, err = r.group.Do(context.Background(), Client, []byte(command)); !errors.Is(err, ErrNotLeader) {
-				break
-			}
-		}
-		l.note(command, err)
-	}
-}
-
-func (l *load) note(command string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case err == nil:
-		l.acked = append(l.acked, command)
-		l.longestGap = max(l.longestGap, time.Since(l.last))
-		l.last = time.Now()
-	case NotAccepted(err):
-		for _, sentinel := range notAccepted {
-			if errors.Is(err, sentinel) {
-				l.refusals[sentinel]++
-			}
-		}
-	default:
-		l.maybe = append(l.maybe, command)
-	}
-}
-
-// stop ends the load and gives the acknowledged commands.
-func (l *load) stop() []string {
-	close(l.quit)
-	l.workers.Wait()
-	return slices.Clone(l.acked)
-}
-
-func (l *load) unknown() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.maybe)
 }

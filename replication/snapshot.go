@@ -57,6 +57,7 @@ type snapshots struct {
 	turn  chan struct{}   // holds a token while a snapshot is written down or a state installed
 	own   atomic.Bool     // the token is that of a snapshot
 	taken sync.Mutex      // one takeSnapshot at a time
+	stale atomic.Bool     // Raft remembers an end of the log that an install has replaced; the supervisor restarts it
 }
 
 // markerIndex reads the index of the stored marker, 0 without one.
@@ -254,13 +255,36 @@ func (m *fsm) install() error {
 	case <-m.ctx.Done():
 		return m.ctx.Err()
 	}
+	stale, err := m.snaps.endsWrong(pending)
+	if err != nil {
+		return err
+	}
 	applied, err := m.store.Install(m.snaps.group)
 	if err != nil {
 		return err
 	}
 	m.logBytes, m.logCount = 0, 0
 	m.jumped(applied, raft.DecodeConfiguration(pending.Configuration), pending.ConfigurationIndex)
+	if stale {
+		m.snaps.stale.Store(true)
+		m.onTerm() // wakes the supervisor
+	}
 	return nil
+}
+
+// endsWrong tells whether the log ends exactly at the snapshot with an entry of another term. Raft answers for the end of its log from
+// memory, and an install does not correct that: the leader would be told the wrong term and send the state again, for ever.
+func (s *snapshots) endsWrong(m storage.SnapshotMarker) (bool, error) {
+	log := s.index.log
+	last, err := log.LastIndex()
+	if err != nil || last != m.Index {
+		return false, err
+	}
+	var entry raft.Log
+	if err := log.GetLog(last, &entry); err != nil {
+		return false, fmt.Errorf("read the end of the log: %w", err)
+	}
+	return entry.Term != m.Term, nil
 }
 
 // Snapshot makes the state durable, writes the marker and truncates the log behind it, keeping Options.TrailingEntries. Nothing new

@@ -50,6 +50,10 @@ func (g *Group) wakeSupervisor() {
 
 // reconcile brings the announced leadership in line with Raft's. True asks to be called again soon without an event.
 func (g *Group) reconcile() (again bool) {
+	if g.snaps.stale.Swap(false) {
+		g.restart("its log ended where the installed snapshot does, in another term")
+		return true
+	}
 	term, leading := leadership(g.current().Raft)
 	if led := g.led.Load(); led != nil && (!leading || term != led.term) {
 		g.depose()
@@ -70,7 +74,7 @@ func (g *Group) reconcile() (again bool) {
 	}
 	if since := g.proposer.stuckSince.Load(); since != 0 {
 		if time.Duration(g.now()-since) > transferStuck {
-			g.restart()
+			g.restart("leadership transfer never ended")
 			return true
 		}
 		g.nudge(term) // find out whether it still refuses
@@ -137,10 +141,10 @@ func (g *Group) closeGate(err error, final bool) {
 	waiting.answer()
 }
 
-// restart replaces an instance of Raft that has refused proposals for too long with a transfer that never ends (696). Entries under way
-// are answered first: in that state Raft refuses each at once.
-func (g *Group) restart() {
-	g.logger.Warn("restarting raft: leadership transfer never ended", "refusing_for", time.Duration(g.now()-g.proposer.stuckSince.Load()))
+// restart replaces an instance of Raft that has refused proposals for too long with a transfer that never ends (696), or that remembers a log
+// which an install has replaced. Entries under way are answered first: in the first state Raft refuses each at once, in the second there are none.
+func (g *Group) restart(why string) {
+	g.logger.Warn("restarting raft", "why", why)
 	g.depose()
 	patience := time.NewTimer(2 * electionTimeout)
 	defer patience.Stop()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 
@@ -159,4 +160,74 @@ func BenchmarkGetLog(b *testing.B) {
 	}
 	b.Run("ring", read(4100))
 	b.Run("table", read(1))
+}
+
+// BenchmarkExport and BenchmarkInstall: a state of 200 MB in values of one size, on the real disk. Installing includes receiving and checking.
+func BenchmarkExport(b *testing.B) {
+	for _, size := range []int{256, 16 << 10, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			s := benchStore(b, nil)
+			b.SetBytes(bulk(b, s, 1, size))
+			for b.Loop() {
+				e, err := s.Export(b.Context(), 1, nil)
+				must(b, err)
+				_, err = io.Copy(io.Discard, e)
+				must(b, err)
+				must(b, e.Close())
+			}
+		})
+	}
+}
+
+func BenchmarkInstall(b *testing.B) {
+	for _, size := range []int{256, 16 << 10, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			from := benchStore(b, nil)
+			b.SetBytes(bulk(b, from, 1, size))
+			index := uint64(0)
+			for b.Loop() {
+				b.StopTimer()
+				to := benchStore(b, nil)
+				e, err := from.Export(b.Context(), 1, nil)
+				must(b, err)
+				index++
+				b.StartTimer()
+				r, err := to.Receive(b.Context(), 1)
+				must(b, err)
+				_, err = io.Copy(r, e)
+				must(b, err)
+				must(b, r.Complete(storage.SnapshotMarker{Index: 1, Term: 1}))
+				_, err = to.Install(1)
+				must(b, err)
+				b.StopTimer()
+				must(b, e.Close())
+				must(b, to.Close())
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// bulk fills a group with incompressible values and gives their bytes.
+func bulk(b *testing.B, s *storage.Store, group uint32, size int) int64 {
+	b.Helper()
+	const total, perBatch = 200 << 20, 4 << 20
+	value := make([]byte, size)
+	rng := rand.New(rand.NewPCG(1, 1))
+	n := 0
+	for index := uint64(1); n*size < total; index++ {
+		batch := s.State(group).NewBatch()
+		for range max(1, perBatch/size) {
+			for k := 0; k+8 <= size; k += 8 {
+				binary.LittleEndian.PutUint64(value[k:], rng.Uint64())
+			}
+			must(b, batch.Set(binary.BigEndian.AppendUint64(nil, uint64(n)), value))
+			n++
+		}
+		batch.SetApplied(index)
+		must(b, batch.Commit())
+		batch.Close()
+	}
+	must(b, s.Flush(b.Context()))
+	return int64(n * size)
 }

@@ -14,7 +14,9 @@
 //   - The log starts at or below the durable applied index plus one (I16). Checked at every open, enforced by every truncation.
 //   - Term and candidate of a vote change together.
 //   - The term at the edge of the log stays known after the entry is gone, so that Raft can match it (the sentinel).
-//   - A snapshot marker never moves backwards.
+//   - A snapshot marker never moves backwards, and a received state never replaces a newer one.
+//   - A state from another store is checked whole before anything changes, and replaces the group's state, log and marker so that a crash
+//     at any moment leaves all as before or all as sent (export.go, receive.go, install.go).
 //   - A damaged log entry is an error that names group and index, never an entry.
 //   - After the first failed or late log write the store fails for good and says so once (Options.OnFatal).
 //

@@ -81,3 +81,8 @@ func (s *Store) SpoolNames(t testing.TB) []string {
 	}
 	return names
 }
+
+// SomePending is an encoded intent.
+func SomePending(group uint32) []byte {
+	return encodePending(group, pendingInstall{spool: 3, applied: 40, marker: SnapshotMarker{Index: 38, Term: 2, Configuration: []byte("c"), ConfigurationIndex: 5}})
+}

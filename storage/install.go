@@ -127,7 +127,8 @@ func (s *Store) spoolTables(dir string, group uint32, p pendingInstall, checked 
 	return len(h.tables), nil
 }
 
-// linkTables gives second names to the tables: Pebble takes away what it ingests, and the originals must stay until the flush.
+// linkTables gives second names to the tables: Pebble takes away what it ingests, and the originals stay until the intent ends, so that a
+// repetition finds them whatever Pebble had made durable.
 func (s *Store) linkTables(dir string, tables int) ([]string, error) {
 	fs := s.opts.fs()
 	paths := make([]string, tables)

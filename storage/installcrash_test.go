@@ -92,8 +92,7 @@ const (
 
 // TestCrashDuringInstall cuts the power at every write between the first byte received and the end of the install. At each point the group is
 // wholly as it was or wholly as sent, with the log and the marker that go with it; once Complete has returned it is as sent. Checked without the
-// remedies: without the flush before the intent ends, without the second names of the tables (nothing is left to ingest again), or with the
-// intent removed before the log follows, points fail.
+// remedies: without flushes, without syncing the directories before the intent, or with the intent removed before the log follows, points fail.
 func TestCrashDuringInstall(t *testing.T) {
 	stream := exported(t, source(t), 1)
 	for _, unsynced := range []int{0, 40, 100} {

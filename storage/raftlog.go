@@ -53,7 +53,7 @@ func (e edge) before(other edge) bool {
 }
 
 // RaftLog opens the log of a group; the same one every time. The first call repairs what a crash has left between a snapshot and its log
-// (truncate.go) and checks that log and state meet: ErrLogGap, ErrCorrupt. Whoever installs snapshots finishes a pending one before.
+// (truncate.go) and checks that log and state meet: ErrLogGap, ErrCorrupt. A pending install was finished or dropped when the store opened.
 func (s *Store) RaftLog(group uint32) (*RaftLog, error) {
 	if err := s.usable(); err != nil {
 		return nil, err

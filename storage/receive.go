@@ -30,8 +30,12 @@ type Receiver struct {
 	left    uint64    // bytes of it still to come
 	crc     uint32
 	file    vfs.File
+	chunk   []byte
 	checked tableRange
 }
+
+// receiveChunk bounds what is written at once.
+const receiveChunk = 256 << 10
 
 // Receive begins to take a state for a group. It waits for one of MaxReceives places. Errors: ErrBusy, ErrDiskFull.
 func (s *Store) Receive(ctx context.Context, group uint32) (*Receiver, error) {
@@ -132,7 +136,7 @@ func (r *Receiver) writeHeader() error {
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(bytes.Clone(r.raw))
+	_, err = file.Write(bytes.Clone(r.raw)) // as for a table
 	if err == nil {
 		err = file.Sync()
 	}
@@ -149,10 +153,11 @@ func (r *Receiver) takeTable(p []byte) (int, error) {
 		}
 		r.file, r.left, r.crc = file, r.header.tables[r.table].bytes, 0
 	}
-	n := int(min(uint64(len(p)), r.left))
+	n := int(min(uint64(len(p)), r.left, receiveChunk))
 	r.sum.Write(p[:n])
 	r.crc = crc32.Update(r.crc, castagnoli, p[:n])
-	if _, err := r.file.Write(p[:n]); err != nil {
+	r.chunk = append(r.chunk[:0], p[:n]...) // a file may change what it is given, and p is the caller's
+	if _, err := r.file.Write(r.chunk); err != nil {
 		return n, err
 	}
 	if r.left -= uint64(n); r.left > 0 {

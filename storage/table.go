@@ -41,7 +41,7 @@ func tableOptions() sstable.WriterOptions {
 	return o.MakeWriterOptions(len(o.Levels)-1, formatMajor.MaxTableFormat())
 }
 
-// tableRange is what checkExported has seen of a state so far.
+// tableRange is what check has seen of a state so far.
 type tableRange struct {
 	group   uint32
 	applied uint64

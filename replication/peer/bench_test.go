@@ -56,28 +56,19 @@ func (c *trio) traffic() (frames, messages, bytes uint64) {
 	return frames, messages, bytes
 }
 
-// BenchmarkWrites measures commands through replicated groups on the disk, with and without the pipeline.
+// BenchmarkWrites measures commands of 256 bytes through replicated groups on the disk, on loopback and with a delay in each direction.
 func BenchmarkWrites(b *testing.B) {
 	for _, delay := range []time.Duration{0, time.Millisecond} {
 		for _, groups := range []int{1, 8} {
 			for _, clients := range []int{1, 64, 1024} {
-				for _, pipelined := range []bool{true, false} {
-					b.Run(fmt.Sprintf("delay=%v/groups=%d/clients=%d/pipeline=%v", delay, groups, clients, pipelined), func(b *testing.B) {
-						writes(b, delay, groups, clients, pipelined)
-					})
-				}
+				b.Run(fmt.Sprintf("delay=%v/groups=%d/clients=%d", delay, groups, clients), func(b *testing.B) { writes(b, delay, groups, clients) })
 			}
 		}
 	}
 }
 
-func writes(b *testing.B, delay time.Duration, groups, clients int, pipelined bool) {
-	adjust := func(o *replication.Options) {
-		if !pipelined {
-			o.Transport = single{o.Transport.(*Transport)}
-		}
-	}
-	c := newTrioOn(b, groups, adjust, func() (string, vfs.FS) { return b.TempDir(), vfs.Default }, delay)
+func writes(b *testing.B, delay time.Duration, groups, clients int) {
+	c := newTrioOn(b, groups, nil, func() (string, vfs.FS) { return b.TempDir(), vfs.Default }, delay)
 	var leaders []*replication.Group
 	for g := range groups {
 		leaders = append(leaders, c.groups[c.leader(g)][g])
@@ -101,4 +92,22 @@ func writes(b *testing.B, delay time.Duration, groups, clients int, pipelined bo
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commands/s")
 	b.ReportMetric(float64((cpu(b)-used).Microseconds())/float64(b.N), "cpu-us/op")
+}
+
+// BenchmarkAppend measures one append over loopback, without Raft.
+func BenchmarkAppend(b *testing.B) {
+	for _, size := range []int{100, 64 << 10, 3 << 20, 24 << 20} {
+		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
+			n1, n2 := pair(b, nil, nil)
+			t1 := n1.Transport(1)
+			answer(n2.Transport(1), nil)
+			mustSend(b, t1, "n2", heartbeat("n1", 1))
+			q := entries("n1", 1, size)
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				mustSend(b, t1, "n2", q)
+			}
+		})
+	}
 }

@@ -17,8 +17,7 @@
 //   - Queues, frames and messages are bounded in bytes and number; see limits.go.
 //
 // Goroutines: for each link (outgoing connection) one watcher, and for each of its two streams a sender and a receiver; for each incoming
-// stream a receiver (gRPC's own) and a sender; for each attached group one that hands requests to Raft; for each pipeline one that hands
-// results to Raft. Network.Close ends them all and waits for them, Transport.Close those of one group.
+// stream a receiver (gRPC's own) and a sender; for each attached group one that hands requests to Raft. Network.Close ends them all and waits for them, Transport.Close those of one group.
 //
 // Start reading at Network (network.go), then Transport (transport.go) for the way out and serve.go for the way in. The bytes are in
 // frame.go, message.go and identity.go.

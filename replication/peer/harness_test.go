@@ -237,10 +237,3 @@ func named(format string, args ...any) string { return fmt.Sprintf(format, args.
 func grants(err error) bool { return strings.Contains(err.Error(), "unexpected command") }
 
 func insecureForTest() credentials.TransportCredentials { return insecure.NewCredentials() }
-
-// single is a transport without a pipeline.
-type single struct{ *Transport }
-
-func (single) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
-	return nil, raft.ErrPipelineReplicationNotSupported
-}

@@ -35,15 +35,12 @@ const (
 
 	streamWindow     = 4 << 20
 	connectionWindow = 32 << 20
-
-	// pipelineDepth is how many appends of a group may be under way to one replica. Deep pipelines raise latency (hashicorp/raft 541).
-	pipelineDepth = 2
 )
 
 // Times. Elections begin a second after the last heartbeat at the earliest, and a leader without its followers' answers steps down after
 // half a second.
 const (
-	// linger is how long frames that nobody waits for (heartbeats, empty appends and their answers) wait for company.
+	// linger is how long frames that nobody waits for (heartbeats and their answers) wait for company.
 	linger = 10 * time.Millisecond
 
 	// controlTimeout bounds heartbeats, votes and transfers. It stays well below the election timeout, so that one lost message never

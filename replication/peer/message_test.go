@@ -219,15 +219,11 @@ func TestAppendsAreCut(t *testing.T) {
 			t.Errorf("%s: %d entries, want %d", c.name, n, c.count)
 		}
 	}
-	tr := &Transport{}
 	q := entries("n1", 1, maxAppendBytes-100, 200)
-	b, urgent := tr.encodeAppend(q)
+	b := encodeAppend(q)
 	got, err := decodeAppend(b[frameHeader:])
-	if err != nil || len(got.Entries) != 1 || len(q.Entries) != 1 || !urgent {
-		t.Fatalf("%d entries sent, %d left in the request, urgent %v, %v", len(got.Entries), len(q.Entries), urgent, err)
-	}
-	if _, urgent := tr.encodeAppend(heartbeat("n1", 1)); urgent {
-		t.Fatal("an append without entries is urgent")
+	if err != nil || len(got.Entries) != 1 || len(q.Entries) != 1 {
+		t.Fatalf("%d entries sent, %d left in the request, %v", len(got.Entries), len(q.Entries), err)
 	}
 }
 

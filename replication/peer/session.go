@@ -30,7 +30,6 @@ type call struct {
 	timer   *time.Timer
 	err     error
 	done    chan struct{}
-	after   func(error) // if set, called once at the end; must not block
 }
 
 func newSession(l *link, p Peer) *session {
@@ -42,14 +41,14 @@ func newSession(l *link, p Peer) *session {
 
 // begin sends a request whose frame is b but for its header. The call's done is closed when it has ended, whatever happens; an error here
 // means that it never began. Calls are sent in the order of begin.
-func (s *session) begin(b []byte, f frame, class Class, replica string, into any, after func(error)) (*call, error) {
+func (s *session) begin(b []byte, f frame, class Class, replica string, into any) (*call, error) {
 	if s.peer.Replica != replica {
 		return nil, fmt.Errorf("%w: %s, asked for %s", ErrOtherReplica, s.peer.Replica, replica)
 	}
 	if len(b) > maxFrameBytes {
 		return nil, fmt.Errorf("%w: frame of %d bytes, limit %d", ErrTooLarge, len(b), maxFrameBytes)
 	}
-	c := &call{session: s, number: s.l.numbers.Add(1), size: int64(len(b)), into: into, done: make(chan struct{}), after: after}
+	c := &call{session: s, number: s.l.numbers.Add(1), size: int64(len(b)), into: into, done: make(chan struct{})}
 	f.call, f.target = c.number, targetOf(replica)
 	seal(b, f)
 	timeout := controlTimeout
@@ -92,9 +91,6 @@ func (s *session) finish(number uint64, answer []byte, err error) bool {
 	}
 	c.err = err
 	close(c.done)
-	if c.after != nil {
-		c.after(err)
-	}
 	return true
 }
 

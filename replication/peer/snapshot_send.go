@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 )
 
 // A snapshot has a stream of its own: one message with a frame of kindSnapshot, then the bytes in chunks, then the end. The receiver sends
@@ -53,8 +54,17 @@ func (t *Transport) InstallSnapshot(_ raft.ServerID, to raft.ServerAddress, args
 		}
 	}()
 	err = t.sendSnapshot(ctx, cancel, l, string(to), args, answer, data)
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case l.ctx.Err() != nil:
+		return ErrClosed
+	case cause != nil && !errors.Is(cause, context.Canceled):
+		return cause
+	}
+	if _, ok := status.FromError(err); ok {
+		return fmt.Errorf("%w: %s: %w", ErrUnreachable, l.node, err)
 	}
 	return err
 }

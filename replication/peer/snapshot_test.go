@@ -135,7 +135,10 @@ func TestInterruptedSnapshots(t *testing.T) {
 					t.Fatalf("the receiver got %d bytes, %v", len(there.data), there.readErr)
 				}
 				r.net.Heal()
-				mustSend(t, t1, "n2", entries("n1", 1, 5)) // the group is free again
+				eventually(t, "the group to be free again", func() bool {
+					_, err := send(t1, "n2", entries("n1", 1, 5))
+					return err == nil
+				})
 			})
 		})
 	}
@@ -229,6 +232,18 @@ func TestSnapshotLeavesOthersAlone(t *testing.T) {
 		close(release)
 		if err := <-done; err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// Raft's main loop waits while it reads, so the reader ends by itself when nothing comes. Remedy: the stall timer in chunkReader.next.
+func TestReaderDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := newChunkReader(5).Read(make([]byte, 5))
+		wantErr(t, err, ErrStalled, "a reader without a sender")
+		if took := time.Since(began); took > snapshotStall {
+			t.Fatalf("it took %v", took)
 		}
 	})
 }

@@ -77,7 +77,7 @@ func (a *authority) mutual(certificates ...tls.Certificate) credentials.Transpor
 }
 
 // pair starts two nodes on loopback.
-func pair(t *testing.T, first, second credentials.TransportCredentials) (n1, n2 *Network) {
+func pair(t testing.TB, first, second credentials.TransportCredentials) (n1, n2 *Network) {
 	t.Helper()
 	addresses := map[string]string{}
 	var nodes []*Network

@@ -84,15 +84,15 @@ func (t *Transport) AppendEntries(_ raft.ServerID, to raft.ServerAddress, args *
 		b := appendAppend(newFrame(128), args)
 		return t.call(ClassHeartbeat, to, b, frame{kind: kindAppend}, answer)
 	}
-	b, urgent := t.encodeAppend(args)
-	return t.call(ClassAppend, to, b, frame{kind: kindAppend, urgent: urgent}, answer)
+	// An append without entries is urgent too: Raft often sends one while others wait for their turn behind it.
+	return t.call(ClassAppend, to, encodeAppend(args), frame{kind: kindAppend, urgent: true}, answer)
 }
 
-// encodeAppend cuts and encodes an append. One without entries only tells the commit index, and nobody waits for it.
-func (t *Transport) encodeAppend(args *raft.AppendEntriesRequest) (b []byte, urgent bool) {
+// encodeAppend cuts and encodes an append.
+func encodeAppend(args *raft.AppendEntriesRequest) []byte {
 	count, size := cutEntries(args.Entries)
 	args.Entries = args.Entries[:count]
-	return appendAppend(newFrame(128+size), args), count > 0
+	return appendAppend(newFrame(128+size), args)
 }
 
 // RequestVote asks for a vote.
@@ -108,6 +108,15 @@ func (t *Transport) RequestPreVote(_ raft.ServerID, to raft.ServerAddress, args 
 // TimeoutNow asks a replica to stand for election at once.
 func (t *Transport) TimeoutNow(_ raft.ServerID, to raft.ServerAddress, args *raft.TimeoutNowRequest, answer *raft.TimeoutNowResponse) error {
 	return t.call(ClassTransfer, to, appendTimeoutNow(newFrame(128), args), frame{kind: kindTimeoutNow, urgent: true}, answer)
+}
+
+// AppendEntriesPipeline makes Raft send one append at a time to each replica of a group. Entries are packed, so a pipeline brings little: on
+// loopback and a disk it made no difference beyond the noise at 1 to 1024 callers, for a tenth more processor time with eight groups; with 2 ms
+// of round trip it gained a fifth at saturation. It costs more than that: entries that are cut off an append would wait for the next write or
+// half a second, as only the single call goes on at once; a pipeline can wedge a follower (hashicorp/raft 612); and a deep one raises
+// latency (541).
+func (t *Transport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
 }
 
 // linkTo gives the link to a replica's node.
@@ -138,7 +147,7 @@ func (t *Transport) call(class Class, to raft.ServerAddress, b []byte, f frame, 
 	if err != nil {
 		return err
 	}
-	c, err := s.begin(b, f, class, string(to), into, nil)
+	c, err := s.begin(b, f, class, string(to), into)
 	if err != nil {
 		return err
 	}

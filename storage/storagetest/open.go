@@ -52,7 +52,7 @@ type Disk struct {
 	t    testing.TB
 	mu   sync.Mutex
 	rng  *rand.Rand
-	fs   *vfs.MemFS
+	fs   *linkedFS
 	open []*storage.Store
 	// Change, if set, adjusts the options of each Open.
 	Change func(*storage.Options)
@@ -60,7 +60,7 @@ type Disk struct {
 
 // NewDisk makes an empty one; the seed decides which unsynced data survives a crash.
 func NewDisk(t testing.TB, seed uint64) *Disk {
-	d := &Disk{t: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: vfs.NewCrashableMem()}
+	d := &Disk{t: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: &linkedFS{MemFS: vfs.NewCrashableMem()}}
 	t.Cleanup(func() {
 		for _, s := range d.open {
 			closeQuietly(t, s)
@@ -101,5 +101,20 @@ func (d *Disk) MustOpen() *storage.Store {
 func (d *Disk) Crash(unsyncedPercent int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.fs = d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsyncedPercent, RNG: d.rng})
+	d.fs.apart.Lock()
+	defer d.fs.apart.Unlock()
+	d.fs = &linkedFS{MemFS: d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsyncedPercent, RNG: d.rng})}
+}
+
+// linkedFS keeps links and clones apart: Pebble's file system in memory takes a lock twice to link, and hangs if a clone comes in between.
+type linkedFS struct {
+	*vfs.MemFS
+	apart sync.Mutex
+}
+
+// Link is part of vfs.FS.
+func (f *linkedFS) Link(from, to string) error {
+	f.apart.Lock()
+	defer f.apart.Unlock()
+	return f.MemFS.Link(from, to)
 }
