@@ -175,6 +175,9 @@ func (p *pool) quickLocked(want string, not *endpoint) *endpoint {
 // chooseLocked picks the endpoint for a call. connected says that it can take the call at once. A better one that is not connected yet is
 // made to connect meanwhile: going through another node costs a hop, waiting costs more.
 func (p *pool) chooseLocked(want string, not *endpoint) (e *endpoint, list []*endpoint, connected bool, err error) {
+	if p.closed {
+		return nil, nil, false, errClosed
+	}
 	if e = p.quickLocked(want, not); e != nil {
 		return e, nil, true, nil
 	}

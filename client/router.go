@@ -65,7 +65,7 @@ func (r *router) Invoke(ctx context.Context, method string, args, reply any, opt
 		e, err := c.nodes.acquire(notAfter(ctx, within, p.tries), c.wanted(args), p.last)
 		if err != nil {
 			last = better(last, err)
-			if c.options.FailFast || !p.wait(within) {
+			if c.options.FailFast || c.ctx.Err() != nil || !p.wait(within) {
 				return last
 			}
 			continue

@@ -184,13 +184,13 @@ func (s *Stream) settleLocked(it *item) {
 	}
 }
 
-// expiredLocked: the time of an item is over. What was never sent counts from the start of the outage: waiting its turn is not failing.
+// expiredLocked: the time of an item is over, or the client is closed. What was never sent counts from the start of the outage: waiting its turn is not failing.
 func (s *Stream) expiredLocked(it *item) bool {
 	since := it.since
 	if it.verdicts.tries == 0 && s.worked.After(since) {
 		since = s.worked
 	}
-	return time.Since(since) >= s.client.options.RetryFor
+	return time.Since(since) >= s.client.options.RetryFor || s.client.ctx.Err() != nil
 }
 
 // unreached explains a message that no call gave any answer to.

@@ -26,7 +26,7 @@ func (s *Stream) dispatchLocked(items []*item) {
 	for _, it := range items {
 		e := s.placeLocked(it)
 		if e == nil {
-			continue // the client was closed; the item ends with the stream's context or its time
+			continue // the client was closed; the item ends after a moment
 		}
 		k := s.calls[e]
 		if k == nil {
@@ -50,7 +50,7 @@ func (s *Stream) placeLocked(it *item) *endpoint {
 	e, err := s.client.nodes.choose(s.client.wanted(it.req), it.not)
 	if err != nil {
 		s.lastErr = err
-		s.parkLocked([]*item{it}, longestPause)
+		s.parkLocked([]*item{it}, firstPause)
 		return nil
 	}
 	if o != nil {

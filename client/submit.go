@@ -91,7 +91,7 @@ func (c *Client) Submit(ctx context.Context, m Message) (Accepted, error) {
 		e, err := c.nodes.acquire(ctx, c.wanted(req), p.last)
 		if err != nil {
 			v.unsent(err)
-			if c.options.FailFast && !v.maybe || !p.wait(ctx) {
+			if c.options.FailFast && !v.maybe || c.ctx.Err() != nil || !p.wait(ctx) {
 				return Accepted{}, v.giveUp()
 			}
 			continue

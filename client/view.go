@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,11 +14,12 @@ import (
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
 )
 
-// How often the cluster is asked for its nodes and leaders, while submits are made.
+// How often the cluster is asked for its nodes and leaders, while calls are made. A random part of up to a quarter is added, and of up to the
+// whole after a sign of change, so that the clients of a cluster in trouble do not all ask at once.
 const (
 	refreshEvery  = 5 * time.Second
 	refreshAlone  = 30 * time.Second // a cluster of one node
-	refreshSoon   = 250 * time.Millisecond
+	refreshSoon   = time.Second      // after a sign that what is known is old
 	refreshWithin = 3 * time.Second
 	// refreshRefused is the pause where the caller may not read the cluster, or the node has no such call: hints are then done without.
 	refreshRefused = 5 * time.Minute
@@ -149,7 +151,7 @@ func (c *Client) refreshDue() {
 // refreshSoon asks it in a moment: there was a sign that what is known is old.
 func (c *Client) refreshSoon() {
 	due := c.view.due.Load()
-	soon := time.Now().Add(refreshSoon).UnixNano()
+	soon := time.Now().Add(refreshSoon + rand.N(refreshSoon)).UnixNano()
 	if due > soon && due-soon < int64(refreshAlone) {
 		c.view.due.CompareAndSwap(due, soon)
 	}
@@ -162,7 +164,7 @@ func (c *Client) refreshInBackground() {
 		ctx, cancel := context.WithTimeout(c.ctx, refreshWithin)
 		defer cancel()
 		next := c.refresh(ctx)
-		c.view.due.Store(time.Now().Add(next).UnixNano())
+		c.view.due.Store(time.Now().Add(next + rand.N(next/4)).UnixNano())
 	})
 }
 
