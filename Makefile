@@ -86,11 +86,17 @@ fuzz: ## thirty seconds of each fuzz target
 	@for pkg in $$($(GO) list ./... | grep -v /api/gen/); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s $$pkg; done; done
 
+SCENARIOS := TestTransfers|TestRollingRestart|TestGrowAndShrink|TestLeaderKilled|TestMinority|TestPausedLeader|TestReplaceDead
+
 .PHONY: nightly
-nightly: check race fuzz ## what takes longer: race, fuzzing, a million overdue, many seeds, two hundred kills
+nightly: check race fuzz ## what takes longer: race, fuzzing, a million overdue, many seeds, two hundred kills, twenty minutes of chaos
 	SEALANE_TEST_OVERDUE=1000000 $(GO) test -count=1 -timeout 30m -run TestIsolation -v ./test/integration
 	$(GO) test -count=1 -timeout 30m -run TestSimulation ./test/sim -seeds=300
 	SEALANE_TEST_KILLS=200 $(GO) test -count=1 -timeout 90m -run TestKillAudit -v ./test/robustness
+	$(GO) test -count=1 -race -tags faults ./server/fault
+	SEALANE_TEST_ROUNDS=20 $(GO) test -count=1 -timeout 90m -run '$(SCENARIOS)' -v ./test/robustness
+	SEALANE_TEST_CHAOS=20m $(GO) test -count=1 -timeout 60m -run 'TestChaos$$' -v ./test/robustness
+	SEALANE_TEST_CHAOS=10m SEALANE_TEST_NODES=5 $(GO) test -count=1 -timeout 60m -run 'TestChaos$$' -v ./test/robustness
 
 .PHONY: bench
 bench: build ## measure one node beside a bare Go POST loop, and print a table

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
+	"github.com/sealane/sealane/client"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -42,16 +41,6 @@ func seed(t *testing.T) uint64 {
 	return uint64(time.Now().UnixNano())
 }
 
-func build(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "sealane")
-	out, err := exec.Command("go", "build", "-o", bin, "github.com/sealane/sealane/cmd/sealane").CombinedOutput()
-	if err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return bin
-}
-
 // TestKillAudit kills a node under load again and again, then audits: every acknowledged submit is in exactly one state, every request the
 // receiver saw has its admission, nothing is lost, no duplicate is unexplained (issue: "Kill -9 two hundred times").
 func TestKillAudit(t *testing.T) {
@@ -64,7 +53,7 @@ func TestKillAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer receiver.Close()
-	node, err := NewProcess(build(t), t.TempDir(), 4)
+	node, err := NewProcess(build(t, ""), t.TempDir(), 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +62,15 @@ func TestKillAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := destinations(ctx, t, node, receiver.URL())
-	load := NewLoad(node, 16, names...)
+	c, err := client.Dial(node.spec.GRPC, client.Options{Static: true, RetryFor: 2 * time.Second, TryFor: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	load := &Load{Workers: 16, Seed: s, Pick: func(*rand.Rand) Submitter { return c }}
+	for _, name := range names {
+		load.Streams = append(load.Streams, Stream{Destination: name})
+	}
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
 	load.Run(loading, ctx)
@@ -82,12 +79,13 @@ func TestKillAudit(t *testing.T) {
 	load.Wait()
 	receiver.Calm()
 	settle(ctx, t, node, names)
-	report, err := Audit(ctx, node, load.Accepted(), receiver.Requests())
+	report, err := Audit(ctx, node.Query(), load.Submitted(), receiver.Requests())
 	if err != nil {
 		t.Fatalf("audit: %v\n%s", err, node.Output())
 	}
 	slices.Sort(again)
-	t.Logf("kills %d, repeated submits %d\ntime to send again after start: median %s, worst %s\n%s", n, load.maybe.Load(), again[len(again)/2], again[len(again)-1], report)
+	t.Logf("kills %d, submits without a verdict at first %d\ntime to send again after start: median %s, worst %s\n%s",
+		n, load.maybe.Load(), again[len(again)/2], again[len(again)-1], report)
 	if len(load.conflict) > 0 {
 		t.Errorf("one key, two ids: %v", load.conflict)
 	}
@@ -144,13 +142,6 @@ func killLoop(ctx context.Context, t *testing.T, node *Process, receiver *Receiv
 		again = append(again, receiver.FirstAfter(started).Sub(started))
 	}
 	return again
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // settle waits until nothing is scheduled or in flight: everything is delivered, dead or uncertain.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -16,30 +17,49 @@ import (
 
 	sealanev1 "github.com/sealane/sealane/api/gen/sealane/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
+// Spec is how a process is started and reached.
+type Spec struct {
+	Binary string
+	Args   []string // after `serve`
+	Env    []string // beside the environment of the test
+	GRPC   string   // where its gRPC door listens
+	// Dial opens a connection to the process; nil is plain TCP. Launch starts the command; nil starts it here.
+	Dial   func(ctx context.Context, address string) (net.Conn, error)
+	Launch func(*exec.Cmd) error
+	Log    io.Writer // gets what it prints, beside the tail that is kept; may be nil
+}
+
 // Process is one `sealane serve` on a data directory. It can be killed and started again on the same addresses.
 type Process struct {
-	binary, dir string
-	grpc, http  string
-	shards      int
-
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	out  *tail
+	spec Spec
 	conn *grpc.ClientConn
+	out  *tail
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when cmd has ended
+	why   error         // how it ended
 }
 
 // tail keeps the last of what a process printed, for the report of a failure.
 type tail struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	also io.Writer
 }
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.also != nil {
+		if _, err := t.also.Write(p); err != nil {
+			return 0, err
+		}
+	}
 	if t.buf.Len() > 64<<10 {
 		t.buf.Next(t.buf.Len() - 32<<10)
 	}
@@ -52,7 +72,7 @@ func (t *tail) String() string {
 	return t.buf.String()
 }
 
-// NewProcess prepares a node; Start runs it.
+// NewProcess prepares a node that is alone, on free loopback ports; Start runs it.
 func NewProcess(binary, dir string, shards int) (*Process, error) {
 	g, err := freeAddress()
 	if err != nil {
@@ -62,13 +82,27 @@ func NewProcess(binary, dir string, shards int) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(g, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(grpc.ConnectParams{
-		MinConnectTimeout: time.Second,
-	}))
+	return NewProcessOf(Spec{Binary: binary, GRPC: g, Args: []string{
+		"--data-dir", dir, "--grpc-addr", g, "--http-addr", h, "--peer-addr", "127.0.0.1:0",
+		"--shards", fmt.Sprint(shards), "--allow-private-destinations", "--log-level", "warn",
+	}})
+}
+
+// NewProcessOf prepares a process; Start runs it.
+func NewProcessOf(spec Spec) (*Process, error) {
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(), grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond}, MinConnectTimeout: time.Second,
+		}),
+	}
+	if spec.Dial != nil {
+		options = append(options, grpc.WithContextDialer(spec.Dial))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+spec.GRPC, options...)
 	if err != nil {
 		return nil, err
 	}
-	return &Process{binary: binary, dir: dir, grpc: g, http: h, shards: shards, conn: conn, out: &tail{}}, nil
+	return &Process{spec: spec, conn: conn, out: &tail{also: spec.Log}}, nil
 }
 
 func freeAddress() (string, error) {
@@ -82,20 +116,41 @@ func freeAddress() (string, error) {
 
 // Start runs the node and waits until it answers.
 func (p *Process) Start(ctx context.Context) error {
-	cmd := exec.Command(p.binary, "serve", "--data-dir", p.dir, "--grpc-addr", p.grpc, "--http-addr", p.http, "--peer-addr", "127.0.0.1:0",
-		"--shards", fmt.Sprint(p.shards), "--allow-private-destinations", "--log-level", "warn")
-	cmd.Stdout, cmd.Stderr = p.out, p.out
-	cmd.Env = environment()
-	if err := cmd.Start(); err != nil {
+	if err := p.Launch(); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.cmd = cmd
-	p.mu.Unlock()
-	p.conn.ResetConnectBackoff()
-	if err := p.ready(ctx); err != nil {
+	if err := p.Ready(ctx); err != nil {
 		return errors.Join(fmt.Errorf("node did not become ready: %w\n%s", err, p.out), p.Kill())
 	}
+	return nil
+}
+
+// Launch runs the node and does not wait for it.
+func (p *Process) Launch() error {
+	cmd := exec.Command(p.spec.Binary, append([]string{"serve"}, p.spec.Args...)...)
+	cmd.Stdout, cmd.Stderr = p.out, p.out
+	cmd.Env = append(environment(), p.spec.Env...)
+	start := p.spec.Launch
+	if start == nil {
+		start = (*exec.Cmd).Start
+	}
+	if err := start(cmd); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	p.mu.Lock()
+	p.cmd, p.ended, p.why = cmd, ended, nil
+	p.mu.Unlock()
+	go func() {
+		err := cmd.Wait()
+		p.mu.Lock()
+		if p.cmd == cmd {
+			p.why = err
+		}
+		p.mu.Unlock()
+		close(ended)
+	}()
+	p.conn.ResetConnectBackoff()
 	return nil
 }
 
@@ -104,8 +159,11 @@ func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "SEALANE_") })
 }
 
-// ready polls with short calls until the node answers or the context ends.
-func (p *Process) ready(ctx context.Context) error {
+// ErrEnded: the process ended while it was waited for.
+var ErrEnded = errors.New("robustness: the process has ended")
+
+// Ready polls with short calls until the node answers, ends, or the context ends.
+func (p *Process) Ready(ctx context.Context) error {
 	for {
 		call, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 		_, err := p.Cluster().GetCluster(call, &sealanev1.GetClusterRequest{})
@@ -116,26 +174,64 @@ func (p *Process) ready(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
+		case <-p.Ended():
+			return fmt.Errorf("%w: %v", ErrEnded, p.Why())
 		case <-time.After(5 * time.Millisecond):
 			p.conn.ResetConnectBackoff()
 		}
 	}
 }
 
-// Kill sends SIGKILL and waits for the end. Nothing of the process is given a chance to finish.
-func (p *Process) Kill() error {
+// Ended is closed once the process that was launched last has ended.
+func (p *Process) Ended() <-chan struct{} {
 	p.mu.Lock()
-	cmd := p.cmd
-	p.cmd = nil
-	p.mu.Unlock()
-	if cmd == nil {
+	defer p.mu.Unlock()
+	if p.ended == nil {
+		p.ended = make(chan struct{})
+		close(p.ended)
+	}
+	return p.ended
+}
+
+// Why tells how the process ended: nil for exit code 0, or while it runs.
+func (p *Process) Why() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.why
+}
+
+// Signal sends a signal. No process is no error: it may have ended by itself.
+func (p *Process) Signal(s syscall.Signal) error {
+	pid := p.PID()
+	if pid == 0 {
 		return nil
 	}
-	if err := cmd.Process.Kill(); err != nil {
+	if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
 	}
-	_ = cmd.Wait() // killed: the exit status is no news
 	return nil
+}
+
+// Kill sends SIGKILL and waits for the end. Nothing of the process is given a chance to finish.
+func (p *Process) Kill() error {
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.Ended()
+	return nil
+}
+
+// Terminate sends SIGTERM and waits for the end, which must come with exit code 0.
+func (p *Process) Terminate(ctx context.Context) error {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.Ended():
+		return p.Why()
+	case <-ctx.Done():
+		return fmt.Errorf("the node did not stop after SIGTERM: %w", ctx.Err())
+	}
 }
 
 // Close ends the process and the connection.
@@ -143,29 +239,18 @@ func (p *Process) Close() error { return errors.Join(p.Kill(), p.conn.Close()) }
 
 // PID is the process id, 0 while it does not run.
 func (p *Process) PID() int {
+	select {
+	case <-p.Ended():
+		return 0
+	default:
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return 0
-	}
 	return p.cmd.Process.Pid
 }
 
 // Running tells whether the process is there.
-func (p *Process) Running() bool {
-	pid := p.PID()
-	return pid != 0 && syscall.Kill(pid, 0) == nil && !zombie(pid)
-}
-
-// zombie tells whether a process has ended and only waits to be collected, where /proc tells.
-func zombie(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, rest, ok := strings.Cut(string(b), ") ")
-	return ok && strings.HasPrefix(rest, "Z")
-}
+func (p *Process) Running() bool { return p.PID() != 0 }
 
 // Output is the last of what the process printed.
 func (p *Process) Output() string { return p.out.String() }
@@ -182,4 +267,7 @@ func (p *Process) Destinations() sealanev1.DestinationServiceClient {
 }
 func (p *Process) Cluster() sealanev1.ClusterServiceClient {
 	return sealanev1.NewClusterServiceClient(p.conn)
+}
+func (p *Process) Control() sealanev1.ControlServiceClient {
+	return sealanev1.NewControlServiceClient(p.conn)
 }
