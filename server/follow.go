@@ -117,7 +117,7 @@ func (n *Node) openReplica(sh *shardRef, voters []string) error {
 	if err != nil {
 		return err
 	}
-	r.group, err = n.openGroup(sh.ref.number, r, voters)
+	r.group, r.unplug, err = n.openGroup(sh.ref.number, r, voters)
 	if err != nil {
 		return errors.Join(err, r.host.Close())
 	}

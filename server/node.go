@@ -210,7 +210,7 @@ func (n *Node) openControl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.control.group, err = n.openGroup(controlGroup, n.control, voters); err != nil {
+	if n.control.group, _, err = n.openGroup(controlGroup, n.control, voters); err != nil { // unplugged with all others, when the peers close
 		return fmt.Errorf("control group: %w", err)
 	}
 	n.control.ref.local.Store(n.control.group)
@@ -230,8 +230,9 @@ func (n *Node) openControl(ctx context.Context) error {
 	}
 }
 
-// openGroup starts this node's replica of one group. It is bootstrapped only where voters are given and it has no state.
-func (n *Node) openGroup(number uint32, machine replication.StateMachine, voters []string) (*replication.Group, error) {
+// openGroup starts this node's replica of one group. It is bootstrapped only where voters are given and it has no state. Unplug the group from the
+// peers once it is closed: it may be opened again.
+func (n *Node) openGroup(number uint32, machine replication.StateMachine, voters []string) (group *replication.Group, unplug func() error, err error) {
 	o := replication.Options{
 		Store: n.store, Group: number, NodeID: n.cfg.NodeID, ReplicaID: n.self, BootID: n.boot, Stamp: n.stamp, Machine: machine, Logger: n.log,
 		Bootstrap: voters, Observer: n.metrics.replication(number), OnFailure: n.fail, SnapshotEntries: fault.SnapshotEntries(),
@@ -239,10 +240,15 @@ func (n *Node) openGroup(number uint32, machine replication.StateMachine, voters
 	if o.TrailingEntries = n.cfg.Seams.TrailingEntries; n.cfg.Seams.SnapshotEntries != 0 {
 		o.SnapshotEntries = n.cfg.Seams.SnapshotEntries
 	}
+	unplug = func() error { return nil }
 	if n.peers.network != nil {
-		o.Transport = n.peers.network.Transport(number)
+		t := n.peers.network.Transport(number)
+		o.Transport, unplug = t, t.Close
 	}
-	return replication.NewGroup(o)
+	if group, err = replication.NewGroup(o); err != nil {
+		return nil, nil, errors.Join(err, unplug())
+	}
+	return group, unplug, nil
 }
 
 // wall is the wall clock as the stamper sees it.

@@ -23,6 +23,7 @@ type replica struct {
 	machine *shard.Machine
 	host    *host.Host
 	group   *replication.Group
+	unplug  func() error // takes the closed group off the peers, so that it can be opened again
 	watch   *watchers
 	metrics *metrics
 	took    func(*replica) // a leadership began
@@ -109,7 +110,7 @@ func (r *replica) stillLeads(term uint64) bool {
 }
 
 func (r *replica) close(ctx context.Context) error {
-	return errors.Join(r.host.Close(), r.group.Close(ctx))
+	return errors.Join(r.host.Close(), r.group.Close(ctx), r.unplug())
 }
 
 // snapshot is a view of the shard's state that does not move while several keys are read.

@@ -43,15 +43,23 @@ func (n *Node) close(ctx context.Context) error {
 	for _, ref := range n.refs() {
 		ref.close()
 	}
+	running := n.closeGroups(ctx)
+	errs = append(errs, running, n.peers.close())
+	if n.store != nil && running == nil {
+		errs = append(errs, n.store.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeGroups ends all groups. After an error some may still use the store, which must then stay open: the end of the process closes it, and what
+// was acknowledged is in the log.
+func (n *Node) closeGroups(ctx context.Context) error {
+	var errs []error
 	for r := range n.replicas() {
 		errs = append(errs, r.close(ctx))
 	}
 	if n.control != nil && n.control.group != nil {
 		errs = append(errs, n.control.group.Close(ctx))
-	}
-	errs = append(errs, n.peers.close())
-	if n.store != nil {
-		errs = append(errs, n.store.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -115,8 +115,13 @@ func Start(log *slog.Logger) error {
 }
 
 // SnapshotEntries is after how many log entries a group takes a snapshot: what SEALANE_TEST_SNAPSHOT_ENTRIES says, 0 for the node's own rule.
-func SnapshotEntries() uint64 {
-	n, err := strconv.ParseUint(os.Getenv(SnapshotVariable), 10, 32)
+func SnapshotEntries() uint64 { return number(SnapshotVariable) }
+
+// TrailingEntries is how many entries a group keeps behind its snapshot: what SEALANE_TEST_TRAILING_ENTRIES says, 0 for the node's own rule.
+func TrailingEntries() uint64 { return number(TrailingVariable) }
+
+func number(variable string) uint64 {
+	n, err := strconv.ParseUint(os.Getenv(variable), 10, 32)
 	if err != nil {
 		return 0
 	}

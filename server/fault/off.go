@@ -34,3 +34,6 @@ func Dial(inner func(context.Context, string) (net.Conn, error)) func(context.Co
 
 // SnapshotEntries is after how many log entries a group takes a snapshot, 0 for the node's own rule. Without the build tag it is 0.
 func SnapshotEntries() uint64 { return 0 }
+
+// TrailingEntries is how many entries a group keeps behind its snapshot, 0 for the node's own rule. Without the build tag it is 0.
+func TrailingEntries() uint64 { return 0 }

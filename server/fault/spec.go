@@ -8,6 +8,9 @@ const Variable = "SEALANE_TEST_FAULTS_ADDR"
 // SnapshotVariable names the environment variable with the number of log entries after which a group takes a snapshot, from 1.
 const SnapshotVariable = "SEALANE_TEST_SNAPSHOT_ENTRIES"
 
+// TrailingVariable names the environment variable with the number of log entries that a group keeps behind its snapshot, from 1.
+const TrailingVariable = "SEALANE_TEST_TRAILING_ENTRIES"
+
 // The points at which a node can be stalled (F35). Other names may be used; these are the ones that a node passes.
 const (
 	PointPropose = "propose" // a command is about to be handed to its group
