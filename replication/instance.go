@@ -63,20 +63,33 @@ func (g *Group) bootstrap() error {
 	if len(g.opts.Bootstrap) == 0 {
 		return nil
 	}
-	exists, err := raft.HasExistingState(g.log, g.log, g.snaps)
-	if err != nil || exists {
-		return err
-	}
 	var c raft.Configuration
 	for _, id := range g.opts.Bootstrap {
 		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(id), Address: raft.ServerAddress(id)})
 	}
-	return raft.BootstrapCluster(g.raftConfig(), g.log, g.log, g.snaps, shield{g.opts.Transport}, c)
+	exists, err := raft.HasExistingState(g.log, g.log, g.snaps)
+	if err != nil {
+		return err
+	}
+	if exists {
+		return g.finishBootstrap(c)
+	}
+	return raft.BootstrapCluster(g.raftConfig(), g.log, g.log, g.snaps, shield{g.opts.Transport, g.opts.Store.LogStalled}, c)
+}
+
+// finishBootstrap writes the first entry where a crash left only the term that Raft writes before it, or a vote: Raft takes that for a group that
+// exists and would wait for ever. The entry is the same on every founder, whatever terms have been since.
+func (g *Group) finishBootstrap(c raft.Configuration) error {
+	last, err := g.log.LastIndex()
+	if err != nil || last > 0 || g.snaps.index.Load() > 0 || g.index.index.Load() > 0 {
+		return err
+	}
+	return g.log.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)})
 }
 
 // startInstance begins a run of Raft.
 func (g *Group) startInstance() error {
-	r, err := raft.NewRaft(g.raftConfig(), g.fsm, g.log, g.log, g.snaps, shield{g.opts.Transport})
+	r, err := raft.NewRaft(g.raftConfig(), g.fsm, g.log, g.log, g.snaps, shield{g.opts.Transport, g.opts.Store.LogStalled})
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}

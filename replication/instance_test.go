@@ -143,3 +143,19 @@ func TestObserver(t *testing.T) {
 			seen.applied.Load(), seen.refused.Load(), seen.snapshots.Load(), st)
 	}
 }
+
+// A crash in the middle of founding leaves a term and no entry. Without the repair such a replica has no configuration and waits for ever.
+func TestBootstrapAfterACrashInTheMiddle(t *testing.T) {
+	s := newStore(t)
+	o := options(s, newCounter())
+	log, err := s.RaftLog(o.Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.SetUint64([]byte("CurrentTerm"), 1); err != nil {
+		t.Fatal(err)
+	}
+	g, _ := lead(t, o)
+	do(t, g, "a")
+	closeGroup(t, g)
+}

@@ -1,7 +1,9 @@
 package replication
 
 import (
+	"errors"
 	"io"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -64,8 +66,26 @@ func (t *loopback) DecodePeer(data []byte) raft.ServerAddress { return raft.Serv
 func (t *loopback) SetHeartbeatHandler(func(raft.RPC)) {}
 
 // shield is what Raft gets to see of a transport. It hides Close, since a transport outlives one instance of Raft and belongs to the
-// caller, and swallows the heartbeat handler, so that heartbeats take Raft's main loop whatever the transport would do (695).
-type shield struct{ inner Transport }
+// caller, and swallows the heartbeat handler, so that heartbeats take Raft's main loop whatever the transport would do (695). While the log's
+// writes hang, it sends nothing that keeps or wins a leadership (503): Raft's heartbeats come from goroutines of their own and would keep a leader
+// in office that can write nothing, for as long as its disk hangs. The others elect; what hangs goes on, or fails, when the disk says so.
+type shield struct {
+	inner   Transport
+	stalled func() time.Duration
+}
+
+// stallLimit is how long the log's writes may make no progress before this replica falls silent: well above the worst sound fsync.
+const stallLimit = 2 * time.Second
+
+// errStalled is what Raft's calls get meanwhile; only its log shows it.
+var errStalled = errors.New("replication: the log's disk hangs here, so nothing is sent")
+
+func (s shield) hangs() error {
+	if s.stalled != nil && s.stalled() > stallLimit {
+		return errStalled
+	}
+	return nil
+}
 
 func (s shield) Consumer() <-chan raft.RPC          { return s.inner.Consumer() }
 func (s shield) LocalAddr() raft.ServerAddress      { return s.inner.LocalAddr() }
@@ -76,14 +96,23 @@ func (s shield) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (
 }
 
 func (s shield) AppendEntries(id raft.ServerID, to raft.ServerAddress, in *raft.AppendEntriesRequest, out *raft.AppendEntriesResponse) error {
+	if err := s.hangs(); err != nil {
+		return err
+	}
 	return s.inner.AppendEntries(id, to, in, out)
 }
 
 func (s shield) RequestVote(id raft.ServerID, to raft.ServerAddress, in *raft.RequestVoteRequest, out *raft.RequestVoteResponse) error {
+	if err := s.hangs(); err != nil {
+		return err
+	}
 	return s.inner.RequestVote(id, to, in, out)
 }
 
 func (s shield) RequestPreVote(id raft.ServerID, to raft.ServerAddress, in *raft.RequestPreVoteRequest, out *raft.RequestPreVoteResponse) error {
+	if err := s.hangs(); err != nil {
+		return err
+	}
 	return s.inner.RequestPreVote(id, to, in, out)
 }
 

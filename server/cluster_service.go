@@ -23,16 +23,37 @@ import (
 type clusterService struct {
 	sealanev1.UnimplementedClusterServiceServer
 	n *Node
+
+	mu   sync.Mutex // held while one looks: those who ask meanwhile get what it finds
+	last *sealanev1.Cluster
+	at   time.Time
 }
+
+// surveyFor is how long a look at the cluster serves others. Clients look every few seconds to find the leaders, and a look asks every node.
+const surveyFor = 500 * time.Millisecond
 
 // reportWait bounds the question to the other nodes. A node that does not answer is shown as not reachable.
 const reportWait = time.Second
 
 // GetCluster reads nodes and shards.
 func (s *clusterService) GetCluster(ctx context.Context, _ *sealanev1.GetClusterRequest) (*sealanev1.GetClusterResponse, error) {
-	c, err := s.n.survey(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil && time.Since(s.at) < surveyFor {
+		return &sealanev1.GetClusterResponse{Cluster: s.last}, nil
+	}
+	out, err := s.look(ctx)
 	if err != nil {
 		return nil, answered(err)
+	}
+	s.last, s.at = out, time.Now()
+	return &sealanev1.GetClusterResponse{Cluster: out}, nil
+}
+
+func (s *clusterService) look(ctx context.Context) (*sealanev1.Cluster, error) {
+	c, err := s.n.survey(ctx)
+	if err != nil {
+		return nil, err
 	}
 	out := &sealanev1.Cluster{Incarnation: fmt.Sprintf("%016x", s.n.cluster.Incarnation), AnsweredBy: s.n.cfg.NodeID}
 	for i := range c.nodes {
@@ -47,12 +68,12 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *sealanev1.GetCluster
 		}
 		if r, err := s.n.replicaOfGroup(p.Group); err == nil {
 			if err := describeState(sh, r); err != nil {
-				return nil, answered(err)
+				return nil, err
 			}
 		}
 		out.Shards = append(out.Shards, sh)
 	}
-	return &sealanev1.GetClusterResponse{Cluster: out}, nil
+	return out, nil
 }
 
 // survey is what one look at the cluster found.

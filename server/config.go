@@ -115,6 +115,7 @@ func DefaultConfig() Config {
 // Validate returns every problem at once, each naming its key, or nil.
 func (c Config) Validate() error {
 	var v configProblems
+	v.check(c.NodeID != joinName, "node-id", fmt.Sprintf("must not be %q, which stands for a node that is not known yet", joinName))
 	v.check(validNodeID(c.NodeID), "node-id", "must be 1 to 63 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit")
 	v.check(c.DataDir != "" || c.InMemory, "data-dir", "is required")
 	v.check(c.DataDir == "" || !c.InMemory, "data-dir", "must not be set when everything is kept in memory")

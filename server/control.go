@@ -179,6 +179,6 @@ func catalogResult(m *peerv1.CommandResult) (any, error) {
 			return &t.Result, nil
 		}
 	}
-	t.Result.Err = fmt.Errorf("%w: %s", errPeer, t.Text)
+	t.Result.Err = fmt.Errorf("%w: %s", ErrPeer, t.Text)
 	return &t.Result, nil
 }

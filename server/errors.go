@@ -117,6 +117,7 @@ var errorTable = []errorRow{
 	{err: ErrDestinationNotFound, code: codes.NotFound, reason: reasonNotFound},
 	{err: ErrDestinationInUse, code: codes.FailedPrecondition, reason: "DESTINATION_IN_USE"},
 	{err: ErrLeaderUnreachable, code: codes.Unavailable, reason: "LEADER_UNREACHABLE"},
+	{err: ErrPeer, code: codes.Unavailable, reason: "PEER_FAILED"},
 	{err: ErrNoReplica, code: codes.Unavailable, reason: "NO_REPLICA"},
 	{err: ErrNoPeers, code: codes.Unavailable, reason: "NO_REPLICA"},
 	{err: ErrDirectoryLost, code: codes.Internal, reason: reasonStart, inside: true},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sealane/sealane/catalog"
 	"github.com/sealane/sealane/replication"
+	"github.com/sealane/sealane/replication/peer"
 	"github.com/sealane/sealane/shard/logcodec"
 
 	peerv1 "github.com/sealane/sealane/api/gen/sealane/peer/v1"
@@ -150,7 +151,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // joinName is how the transport is asked for the member at an address whose node id is not known yet.
-const joinName = "join"
+const joinName = peer.AnyNode
 
 // join asks a member of the cluster to take this node in, until it does or says that it never will.
 func (n *Node) join(ctx context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/sealane/sealane/replication"
@@ -29,8 +30,9 @@ const (
 	linkPause = 50 * time.Millisecond
 )
 
-// errPeer carries what another node answered, as text: sentinels do not travel.
-var errPeer = errors.New("server: another node answered")
+// ErrPeer: another node, which holds what the call needs, failed it or could not be reached. Nothing is known beyond its text: sentinels do not
+// travel. Try again.
+var ErrPeer = errors.New("server: another node answered")
 
 // link carries proposals to one other node over one stream. What was sent when the stream breaks may have been accepted; what was not sent
 // certainly was not.
@@ -244,7 +246,7 @@ func proposalError(e *peerv1.ProposalError) error {
 	default:
 		kind = replication.ErrMaybeAccepted
 	}
-	return fmt.Errorf("%w: %w: %s", kind, errPeer, e.GetText())
+	return fmt.Errorf("%w: %w: %s", kind, ErrPeer, e.GetText())
 }
 
 // errorOfProposal is the other direction.
@@ -271,15 +273,23 @@ func errorOfProposal(err error, leader string) *peerv1.ProposalError {
 	return e
 }
 
-// peerError keeps the text of another node's error and drops its status, which was not meant for our callers.
+// peerError keeps the text of another node's error and drops its status, which was not meant for our callers. That time ran out or the caller gave
+// up stays what it is.
 func peerError(err error) error {
 	if err == nil {
-		return errPeer
+		return ErrPeer
 	}
-	if st, ok := status.FromError(err); ok {
-		return fmt.Errorf("%w: %s: %s", errPeer, st.Code(), st.Message())
+	st, ok := status.FromError(err)
+	if !ok {
+		return err
 	}
-	return err
+	switch st.Code() {
+	case codes.Canceled:
+		return fmt.Errorf("%w: %s", context.Canceled, st.Message())
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("%w: %s", context.DeadlineExceeded, st.Message())
+	}
+	return fmt.Errorf("%w: %s: %s", ErrPeer, st.Code(), st.Message())
 }
 
 // shardResultOf and its inverse carry a shard's verdict between nodes.

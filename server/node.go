@@ -236,9 +236,13 @@ func (n *Node) openGroup(number uint32, machine replication.StateMachine, voters
 	o := replication.Options{
 		Store: n.store, Group: number, NodeID: n.cfg.NodeID, ReplicaID: n.self, BootID: n.boot, Stamp: n.stamp, Machine: machine, Logger: n.log,
 		Bootstrap: voters, Observer: n.metrics.replication(number), OnFailure: n.fail, SnapshotEntries: fault.SnapshotEntries(),
+		TrailingEntries: fault.TrailingEntries(),
 	}
-	if o.TrailingEntries = n.cfg.Seams.TrailingEntries; n.cfg.Seams.SnapshotEntries != 0 {
+	if n.cfg.Seams.SnapshotEntries != 0 {
 		o.SnapshotEntries = n.cfg.Seams.SnapshotEntries
+	}
+	if n.cfg.Seams.TrailingEntries != 0 {
+		o.TrailingEntries = n.cfg.Seams.TrailingEntries
 	}
 	unplug = func() error { return nil }
 	if n.peers.network != nil {

@@ -38,9 +38,12 @@ func (s *queryService) readOne(ctx context.Context, field, text string, fresh fu
 	return s.n.look(ctx, r, f, func(v *view) error { return read(v, id) })
 }
 
+// lookTries bounds how often a read begins again because the node that it reads from went away.
+const lookTries = 3
+
 // look reads one shard as readOne says.
 func (n *Node) look(ctx context.Context, sh *shardRef, f freshness, read func(*view) error) (*sealanev1.ReadMetadata, error) {
-	for {
+	for try := 1; ; try++ {
 		v, pending, err := n.view(ctx, sh, f)
 		if err != nil {
 			return nil, err
@@ -49,6 +52,9 @@ func (n *Node) look(ctx context.Context, sh *shardRef, f freshness, read func(*v
 			err = read(v)
 		}
 		v.close()
+		if errors.Is(err, ErrPeer) && try < lookTries {
+			continue
+		}
 		if !f.confirm || !errors.Is(err, shard.ErrMessageNotFound) || v.leader {
 			return v.read, err
 		}

@@ -285,6 +285,8 @@ func (s *Store) commitLog(group uint32, b *pebble.Batch, sync bool) error {
 		s.fail(fmt.Errorf("%w of %v: group %d", ErrLogWriteDeadline, s.opts.LogWriteDeadline, group))
 	})
 	defer deadline.Stop()
+	s.writing.begin()
+	defer s.writing.end()
 	if err := s.applyLog(b, sync && !s.opts.NoSync); err != nil {
 		return s.fail(fmt.Errorf("write log of group %d: %w", group, err))
 	}

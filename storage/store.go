@@ -51,6 +51,7 @@ type Store struct {
 
 	flush     flusher
 	spool     spool
+	writing   writing
 	stopLoops context.CancelFunc
 	loops     sync.WaitGroup
 }

@@ -12,7 +12,7 @@ func (c *cluster) lead(g *group) {
 	if g.Group == catalog.ControlGroup {
 		return
 	}
-	if c.prefer(g) {
+	if !c.asked(g) && c.prefer(g) {
 		return
 	}
 	shall := c.node(g.Leader)
@@ -26,6 +26,17 @@ func (c *cluster) lead(g *group) {
 	if best != nil && c.steady(best) && g.at.leads-best.leads >= 2 {
 		c.transfer(g, best, "its node leads fewer shards than "+g.at.ID)
 	}
+}
+
+// asked says whether an open operation says who shall lead the group: the balance of preferences leaves it alone until that is done or given up.
+func (c *cluster) asked(g *group) bool {
+	for i := range c.v.Operations {
+		o := &c.v.Operations[i]
+		if t := o.Target(g.Group); o.Kind == catalog.TransferLeadership && !o.State.Done() && t != nil && !t.State.Done() {
+			return true
+		}
+	}
+	return false
 }
 
 // fit says whether a node may lead at all.

@@ -643,7 +643,8 @@ type ReplicaDigest struct {
 	Position string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	// 64 lower-case hexadecimal digits; empty where it has none.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	// DONE, or why there is none: PENDING, SKIPPED (a snapshot jumped over the index), UNKNOWN (its process began later), UNREACHABLE.
+	// EQUAL or DIFFERENT, compared with the leader's, or why there is none: PENDING, SKIPPED (a snapshot jumped over the index), UNKNOWN (its process
+	// began later), UNREACHABLE.
 	State         string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -35,7 +35,10 @@ type Entry struct {
 	// The proposing process, drawn anew at every start; never 0.
 	BootId uint64 `protobuf:"fixed64,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The commands, at most 4 096.
-	Commands      []*Command `protobuf:"bytes,4,rep,name=commands,proto3" json:"commands,omitempty"`
+	Commands []*Command `protobuf:"bytes,4,rep,name=commands,proto3" json:"commands,omitempty"`
+	// 1 in a digest mark, which has no commands and changes nothing but the applied index: each replica computes the digest of its state exactly
+	// there. Absent otherwise.
+	Digest        uint32 `protobuf:"varint,5,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -98,6 +101,13 @@ func (x *Entry) GetCommands() []*Command {
 	return nil
 }
 
+func (x *Entry) GetDigest() uint32 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
 // What the control group's log holds. The envelope is that of Entry, field for field.
 type ControlEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -108,7 +118,9 @@ type ControlEntry struct {
 	// The proposing process, drawn anew at every start; never 0.
 	BootId uint64 `protobuf:"fixed64,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The commands, at most 4 096.
-	Commands      []*CatalogCommand `protobuf:"bytes,4,rep,name=commands,proto3" json:"commands,omitempty"`
+	Commands []*CatalogCommand `protobuf:"bytes,4,rep,name=commands,proto3" json:"commands,omitempty"`
+	// As in Entry.
+	Digest        uint32 `protobuf:"varint,5,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -171,21 +183,30 @@ func (x *ControlEntry) GetCommands() []*CatalogCommand {
 	return nil
 }
 
+func (x *ControlEntry) GetDigest() uint32 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
 var File_sealane_log_v1_entry_proto protoreflect.FileDescriptor
 
 const file_sealane_log_v1_entry_proto_rawDesc = "" +
 	"\n" +
-	"\x1asealane/log/v1/entry.proto\x12\x0esealane.log.v1\x1a$sealane/log/v1/catalog_command.proto\x1a\x1csealane/log/v1/command.proto\"\x98\x01\n" +
+	"\x1asealane/log/v1/entry.proto\x12\x0esealane.log.v1\x1a$sealane/log/v1/catalog_command.proto\x1a\x1csealane/log/v1/command.proto\"\xb0\x01\n" +
 	"\x05Entry\x12(\n" +
 	"\x10stamp_unix_nanos\x18\x01 \x01(\x06R\x0estampUnixNanos\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\aboot_id\x18\x03 \x01(\x06R\x06bootId\x123\n" +
-	"\bcommands\x18\x04 \x03(\v2\x17.sealane.log.v1.CommandR\bcommands\"\xa6\x01\n" +
+	"\bcommands\x18\x04 \x03(\v2\x17.sealane.log.v1.CommandR\bcommands\x12\x16\n" +
+	"\x06digest\x18\x05 \x01(\rR\x06digest\"\xbe\x01\n" +
 	"\fControlEntry\x12(\n" +
 	"\x10stamp_unix_nanos\x18\x01 \x01(\x06R\x0estampUnixNanos\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\aboot_id\x18\x03 \x01(\x06R\x06bootId\x12:\n" +
-	"\bcommands\x18\x04 \x03(\v2\x1e.sealane.log.v1.CatalogCommandR\bcommandsB9Z7github.com/sealane/sealane/api/gen/sealane/log/v1;logv1b\x06proto3"
+	"\bcommands\x18\x04 \x03(\v2\x1e.sealane.log.v1.CatalogCommandR\bcommands\x12\x16\n" +
+	"\x06digest\x18\x05 \x01(\rR\x06digestB9Z7github.com/sealane/sealane/api/gen/sealane/log/v1;logv1b\x06proto3"
 
 var (
 	file_sealane_log_v1_entry_proto_rawDescOnce sync.Once
