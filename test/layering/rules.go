@@ -43,7 +43,7 @@ var house = []room{
 // testsMay is what test files may import beyond their room's rule.
 var testsMay = []string{
 	"shard/shardtest", "storage/storagetest", "delivery/deliverytest", "replication/peer/peertest", "replication",
-	 "sink", "storage", "shard", "policy", "lane", "client", "api/..."}
+	"sink", "storage", "shard", "policy", "lane", "client", "api/..."}
 
 // impure are the standard packages that no pure room imports.
 var impure = []string{

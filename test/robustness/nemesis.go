@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -94,6 +95,9 @@ func (r *Run) round(ctx context.Context, faults []Fault, random *rand.Rand) []Ev
 		limit, cancel := context.WithTimeout(ctx, 3*time.Minute)
 		what, undo, err := f.Do(limit, r, random)
 		cancel()
+		if errors.Is(err, errNobody) && len(faults) > 1 {
+			what, err = "nobody was left", nil // the other fault of the round had taken all
+		}
 		e.What, e.Err = what, err
 		hold := f.Hold[0]
 		if spread := f.Hold[1] - f.Hold[0]; spread > 0 {
