@@ -74,10 +74,10 @@ func (n *Node) careForReplicas(ctx context.Context) error {
 		mine := p.State(n.self)
 		switch {
 		case mine == catalog.ReplicaTombstone:
-			if err := n.dropReplica(ctx, sh); err != nil {
-				return fmt.Errorf("shard %d: %w", sh.shard, err)
+			if !sh.leaving.Swap(true) {
+				n.background.Go(func() { n.dropReplica(sh) })
 			}
-		case mine.Open() && sh.replica.Load() == nil:
+		case mine.Open() && sh.replica.Load() == nil && !sh.leaving.Load():
 			if err := n.openReplica(sh, n.bootstrapOf(&p)); err != nil {
 				return fmt.Errorf("shard %d: %w", sh.shard, err)
 			}
@@ -126,27 +126,43 @@ func (n *Node) openReplica(sh *shardRef, voters []string) error {
 	return nil
 }
 
-// dropReplica closes and destroys this node's replica of a shard, whose removal is recorded.
-func (n *Node) dropReplica(ctx context.Context, sh *shardRef) error {
-	r := sh.replica.Swap(nil)
-	sh.ref.local.Store(nil)
-	if r != nil {
-		if left, err := r.host.Drain(ctx); err != nil {
+// leaveWithin bounds how long a removed replica waits for its requests in flight and for their outcomes to be taken by the leader. It covers the
+// longest timeouts that are sensible; what is still out after it is recovered as UNKNOWN.
+const leaveWithin = 2 * time.Minute
+
+// dropReplica lets the host of a removed replica finish, and then closes and destroys the replica. Until that is done the node reports the
+// replica, so that nobody takes the node for done with it.
+func (n *Node) dropReplica(sh *shardRef) {
+	defer sh.leaving.Store(false)
+	if r := sh.replica.Load(); r != nil {
+		ctx, cancel := context.WithTimeout(n.running, leaveWithin)
+		left, err := r.host.Drain(ctx)
+		cancel()
+		if n.running.Err() != nil {
+			return // the node stops, and closes the replica itself; the next start destroys it
+		}
+		if err != nil {
 			n.log.Warn("a removed replica had requests in flight", "shard", sh.shard, "left", left, "error", err)
 		}
+		sh.replica.Store(nil)
+		sh.ref.local.Store(nil)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(n.running), closeGrace)
+		defer cancel()
 		if err := r.close(ctx); err != nil {
-			return err
+			n.fail(fmt.Errorf("shard %d: close a removed replica: %w", sh.shard, err))
+			return
 		}
 	}
+	if err := n.destroy(sh); err != nil {
+		n.fail(fmt.Errorf("shard %d: destroy a removed replica: %w", sh.shard, err))
+	}
+}
+
+func (n *Node) destroy(sh *shardRef) error {
 	groups, err := n.store.Groups()
-	if err != nil {
+	if err != nil || !slices.Contains(groups, sh.ref.number) {
 		return err
 	}
-	for _, g := range groups {
-		if g == sh.ref.number {
-			n.log.Info("destroying a removed replica", "shard", sh.shard)
-			return n.store.DestroyGroup(g)
-		}
-	}
-	return nil
+	n.log.Info("destroying a removed replica", "shard", sh.shard)
+	return n.store.DestroyGroup(sh.ref.number)
 }

@@ -31,7 +31,7 @@ func (s *peerService) Hello(ctx context.Context, _ *peerv1.HelloRequest) (*peerv
 	}
 	if from, ok := peer.From(ctx); ok && out.Founded {
 		if known, ok, err := catalog.GetNode(n.controlState(), from.Node); err == nil && ok {
-			out.RecordedReplica = known.Replica
+			out.RecordedReplica, out.Removed = known.Replica, known.State == catalog.NodeRemoved
 		}
 	}
 	for number, g := range n.refs() {
@@ -111,6 +111,9 @@ func (n *Node) report() *peerv1.ReportResponse {
 	for number, ref := range n.refs() {
 		group := ref.local.Load()
 		if group == nil {
+			if number != controlGroup && n.shards()[number-1].leaving.Load() {
+				out.Groups = append(out.Groups, &peerv1.GroupReport{Group: number}) // not destroyed yet
+			}
 			continue
 		}
 		st := group.Status()

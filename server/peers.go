@@ -168,6 +168,10 @@ func (n *Node) greetAll(ctx context.Context) {
 			if err != nil {
 				return // how long since shows in greetings
 			}
+			if answer.GetRemoved() && answer.GetRecordedReplica() == n.self && answer.GetIncarnation() == n.incarnation.Load() {
+				n.fail(fmt.Errorf("%w: node %s says so", ErrRemoved, node)) // it was out of reach when that was recorded
+				return
+			}
 			middle := wall.Add(time.Since(began) / 2)
 			n.noteGreeting(node, greeting{at: time.Now(), answer: answer, skew: stampTime(answer.GetWallUnixNanos()).Sub(middle)})
 		})

@@ -23,6 +23,7 @@ type shardRef struct {
 	n       *Node
 	ref     *groupRef
 	replica atomic.Pointer[replica] // nil without one
+	leaving atomic.Bool             // its removal is under way here
 }
 
 // submitAsync proposes a submit without waiting; done is called once, unless an error is returned.

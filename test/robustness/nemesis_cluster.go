@@ -32,7 +32,7 @@ func clusterFaults() []Fault {
 		{Name: "F20 away for long", Weight: 2, Hold: span2(12*time.Second, 18*time.Second), Do: func(_ context.Context, r *Run, random *rand.Rand) (string, func(context.Context) error, error) {
 			return r.killSeveral(random, 1)
 		}},
-		{Name: "F21 come and go", Weight: 3, Do: comeAndGo},
+		{Name: "F21 come and go", Weight: 3, Alone: true, Do: comeAndGo},
 		{Name: "F22 removed while cut off", Weight: 1, Alone: true, Do: removedWhileCutOff},
 		{Name: "F23 wiped disk", Weight: 2, Alone: true, Do: wiped},
 		{Name: "F5 torn write", Weight: 3, Hold: span2(0, time.Second), Do: torn},

@@ -207,6 +207,10 @@ func (c *cluster) crash(id string, keep int, silently bool, random *rand.Rand) {
 	m.disk = m.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: random})
 	m.process = nil
 	p.cancel()
+	if d, ok := c.doors[id]; ok { // a silent crash leaves it waiting for ever, as it would a client without keepalive
+		delete(c.doors, id)
+		go d.Close() // its error says only that it was not idle
+	}
 }
 
 // stop ends a process in order and waits.

@@ -80,7 +80,9 @@ type HelloResponse struct {
 	// Shard groups that it leads.
 	Leads []*LedGroup `protobuf:"bytes,9,rep,name=leads,proto3" json:"leads,omitempty"`
 	// It is about to stop.
-	Draining      bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
+	// The replica that its cluster has recorded for the node that asks was removed for ever.
+	Removed       bool `protobuf:"varint,11,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -181,6 +183,13 @@ func (x *HelloResponse) GetLeads() []*LedGroup {
 func (x *HelloResponse) GetDraining() bool {
 	if x != nil {
 		return x.Draining
+	}
+	return false
+}
+
+func (x *HelloResponse) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
 	}
 	return false
 }
@@ -455,7 +464,7 @@ var File_sealane_peer_v1_founding_proto protoreflect.FileDescriptor
 const file_sealane_peer_v1_founding_proto_rawDesc = "" +
 	"\n" +
 	"\x1esealane/peer/v1/founding.proto\x12\x0fsealane.peer.v1\"\x0e\n" +
-	"\fHelloRequest\"\xd9\x02\n" +
+	"\fHelloRequest\"\xf3\x02\n" +
 	"\rHelloResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\tR\areplica\x12\x12\n" +
@@ -467,7 +476,8 @@ const file_sealane_peer_v1_founding_proto_rawDesc = "" +
 	"\x11clock_gate_closed\x18\b \x01(\bR\x0fclockGateClosed\x12/\n" +
 	"\x05leads\x18\t \x03(\v2\x19.sealane.peer.v1.LedGroupR\x05leads\x12\x1a\n" +
 	"\bdraining\x18\n" +
-	" \x01(\bR\bdraining\"4\n" +
+	" \x01(\bR\bdraining\x12\x18\n" +
+	"\aremoved\x18\v \x01(\bR\aremoved\"4\n" +
 	"\bLedGroup\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\"@\n" +
