@@ -89,6 +89,10 @@ func TestRaftLogger(t *testing.T) {
 	}
 	alone = false
 	named.Warn(electionStarted)
+	if !strings.Contains(out.String(), "level=DEBUG") || strings.Contains(out.String(), "level=WARN") {
+		t.Errorf("a routine line is not for debugging: %q", out.String())
+	}
+	named.Warn("stepping down")
 	named.Error("broken", "servers", hclog.Fmt("%d of %d", 2, 3))
 	for _, want := range []string{"level=WARN", electionStarted, "level=ERROR", "broken", "peer=n2", `servers="2 of 3"`} {
 		if !strings.Contains(out.String(), want) {

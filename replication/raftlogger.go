@@ -22,6 +22,21 @@ type raftLogger struct {
 // electionStarted is Raft's line for a follower that missed its leader.
 const electionStarted = "heartbeat timeout reached, starting election"
 
+// routine are Raft's lines, by group and try, about a node that is out of reach, catches up, or loses an election. They come by the thousand while a
+// node is away, say nothing that an operator could act on, and are for debugging: that a node is out of reach is said once, by whoever runs it.
+var routine = map[string]bool{
+	electionStarted: true, "Election timeout reached, restarting election": true, "failed to heartbeat to": true, "failed to appendEntries to": true,
+	"failed to contact": true, "failed to make requestVote RPC": true, "failed to make requestPreVote RPC": true,
+	"rejecting pre-vote request since we have a leader": true, "rejecting vote request since we have a leader": true,
+	"rejecting pre-vote request since our last term is greater": true, "rejecting vote request since our last term is greater": true,
+	"rejecting pre-vote request since our last index is greater": true, "rejecting vote request since our last index is greater": true,
+	"rejecting pre-vote request since node is not in configuration": true, "rejecting vote request since node is not in configuration": true,
+	"rejecting pre-vote request since node is not a voter": true, "rejecting vote request since node is not a voter": true,
+	"heartbeat timeout reached, not part of a stable configuration or a non-voter, not triggering a leader election": true,
+	"failed to get previous log": true, "previous log term mis-match": true, "appendEntries rejected, sending older logs": true,
+	"peer has newer term, stopping replication": true, "clearing log suffix": true,
+}
+
 var levels = map[hclog.Level]slog.Level{
 	hclog.Trace: slog.LevelDebug, hclog.Debug: slog.LevelDebug, hclog.Info: slog.LevelInfo,
 	hclog.Warn: slog.LevelWarn, hclog.Error: slog.LevelError,
@@ -39,7 +54,11 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 		}
 		rendered = append(rendered, a)
 	}
-	l.to.Log(context.Background(), levels[level], msg, rendered...)
+	at := levels[level]
+	if routine[msg] {
+		at = slog.LevelDebug
+	}
+	l.to.Log(context.Background(), at, msg, rendered...)
 }
 
 // Trace is dropped.

@@ -14,7 +14,7 @@ import (
 )
 
 // FormatVersion is the version of the directory that this program reads and writes.
-const FormatVersion = 1
+const FormatVersion = 2
 
 var (
 	// ErrFormatVersion means that the directory was written in another format. The text names both versions. Run a program that knows
@@ -39,7 +39,7 @@ type Identity struct {
 
 // The identity file, text, one field a line, the last line a checksum of the lines before it:
 //
-//	sealane-store 1
+//	sealane-store 2
 //	store-id 32 hex digits
 //	created-by "quoted"
 //	ready true

@@ -152,10 +152,10 @@ func TestIdentityDamage(t *testing.T) {
 func TestOtherFormatVersion(t *testing.T) {
 	fs, opts := closedStoreFS(t)
 	good := string(readFile(t, fs, identityPath))
-	writeFile(t, fs, identityPath, []byte(strings.Replace(good, "sealane-store 1\n", "sealane-store 12\n", 1)+"something new\n"))
+	writeFile(t, fs, identityPath, []byte(strings.Replace(good, "sealane-store 2\n", "sealane-store 12\n", 1)+"something new\n"))
 	_, err := storage.Open(opts)
 	wantErr(t, err, storage.ErrFormatVersion)
-	if !strings.Contains(err.Error(), "version 12") || !strings.Contains(err.Error(), "version 1") {
+	if !strings.Contains(err.Error(), "version 12") || !strings.Contains(err.Error(), "version 2") {
 		t.Fatalf("the error does not name both versions: %v", err)
 	}
 	_, err = storage.VerifyFS(t.Context(), fs, storagetest.Dir, nil)

@@ -1,4 +1,4 @@
-// Command bench measures one node beside a bare Go POST loop, in one run on one machine, and prints a table.
+// Command bench measures one node, and three, beside a bare Go POST loop, in one run on one machine, and prints a table.
 //
 // What it is. The node is a real `sealane serve` on a temporary data directory with every write synced; the receiver is another process; the load
 // comes from this one over gRPC. Rates are counted at the receiver and in the node's ledger, CPU is read from the three processes.
@@ -48,7 +48,7 @@ func main() {
 	flag.IntVar(&o.backlog, "backlog", 1_000_000, "pending messages of the backlog run; 0 leaves it out")
 	flag.IntVar(&o.lanes, "lanes", 10_000, "destinations of the many-lanes run; 0 leaves it out")
 	flag.IntVar(&o.seconds, "seconds", 10, "length of the open-loop latency runs")
-	flag.StringVar(&o.only, "only", "", "comma-separated scenarios: bare, deliver, submit, unary, latency, backlog, lanes")
+	flag.StringVar(&o.only, "only", "", "comma-separated scenarios: bare, deliver, submit, unary, latency, backlog, lanes, cluster")
 	flag.StringVar(&o.dir, "dir", "", "directory for data, default a temporary one")
 	flag.IntVar(&o.shards, "shards", 4, "shards of the node")
 	flag.Parse()

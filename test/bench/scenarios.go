@@ -33,7 +33,7 @@ func (b *bench) scenarios(ctx context.Context) error {
 		run  func(context.Context) error
 	}{
 		{"bare", b.runBare}, {"deliver", b.runDeliver}, {"submit", b.runSubmit}, {"unary", b.runUnary}, {"latency", b.runLatency},
-		{"lanes", b.runLanes}, {"backlog", b.runBacklog},
+		{"lanes", b.runLanes}, {"backlog", b.runBacklog}, {"cluster", b.runCluster},
 	} {
 		if !b.wants(s.name) {
 			continue
