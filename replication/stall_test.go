@@ -14,9 +14,15 @@ func TestStalledLogFallsSilent(t *testing.T) {
 	stalled := time.Duration(0)
 	s := shield{newLoopback("n1"), func() time.Duration { return stalled }}
 	calls := map[string]func() error{
-		"append":   func() error { return s.AppendEntries("n2", "n2", &raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{}) },
-		"vote":     func() error { return s.RequestVote("n2", "n2", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{}) },
-		"pre-vote": func() error { return s.RequestPreVote("n2", "n2", &raft.RequestPreVoteRequest{}, &raft.RequestPreVoteResponse{}) },
+		"append": func() error {
+			return s.AppendEntries("n2", "n2", &raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{})
+		},
+		"vote": func() error {
+			return s.RequestVote("n2", "n2", &raft.RequestVoteRequest{}, &raft.RequestVoteResponse{})
+		},
+		"pre-vote": func() error {
+			return s.RequestPreVote("n2", "n2", &raft.RequestPreVoteRequest{}, &raft.RequestPreVoteResponse{})
+		},
 	}
 	for name, call := range calls {
 		for _, c := range []struct {

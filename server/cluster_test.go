@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -183,6 +185,56 @@ func TestClusterDelivers(t *testing.T) {
 	if got := len(recv.requests()); got != len(answers) {
 		t.Errorf("the receiver saw %d requests for %d messages", got, len(answers))
 	}
+
+	for id := range c.nodes {
+		text := c.metrics(ctx, id)
+		for _, want := range []string{"sealane_scrape_errors 0\n", `sealane_nodes{state="active"} 3`, "sealane_peer_bytes_sent_total{peer="} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the metrics of %s lack %q", id, want)
+			}
+		}
+	}
+	if sum := c.sum(ctx, "sealane_shard_leading{"); sum != 4 {
+		t.Errorf("%v shards are led, as the nodes' metrics say, want 4", sum)
+	}
+}
+
+// metrics reads a node's metrics.
+func (c *trio) metrics(ctx context.Context, id string) string {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.nodes[id].HTTPAddr()+"/metrics", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(body)
+}
+
+// sum adds a series up over its labels and all nodes.
+func (c *trio) sum(ctx context.Context, series string) (sum float64) {
+	c.t.Helper()
+	for id := range c.nodes {
+		for line := range strings.Lines(c.metrics(ctx, id)) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(name, series) {
+				v, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					c.t.Fatalf("%q: %v", line, err)
+				}
+				sum += v
+			}
+		}
+	}
+	return sum
 }
 
 // apply registers a destination through a node.

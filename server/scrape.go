@@ -79,6 +79,11 @@ var families = []family{
 	{"leadership_transfers_total", "Leaderships that this node handed over.", nil},
 	{"raft_restarts_total", "Times a replica's Raft had to be begun anew, because a transfer never ended.", nil},
 	{"snapshot_installs_total", "States that this node's replicas received from another node.", nil},
+	{"peer_bytes_sent_total", "Bytes of Raft's messages sent, by peer.", []string{"peer"}},
+	{"peer_bytes_received_total", "Bytes of Raft's messages received, by peer.", []string{"peer"}},
+	{"peer_queue_full_total", "Messages refused because too much waited to be sent, by peer: the line is slow.", []string{"peer"}},
+	{"peer_inbox_full_total", "Requests refused because their group here did not keep up, by peer: its disk is slow.", []string{"peer"}},
+	{"peer_timed_out_total", "Messages without an answer in time, by peer: the group there is blocked, or the line is.", []string{"peer"}},
 	{"proposals_held", "Commands of callers that wait for a leader.", nil},
 	{"scrape_errors", "Reads that failed in this scrape; its numbers are then incomplete.", nil},
 }

@@ -28,6 +28,7 @@ func (sh *sheet) cluster() {
 	for state, count := range states {
 		sh.gauge("nodes", float64(count), lower(state.String()))
 	}
+	sh.peers()
 	var elections, changes, transfers, restarts, installs uint64
 	held := 0
 	for _, ref := range n.refs() {
@@ -49,4 +50,22 @@ func (sh *sheet) cluster() {
 	sh.counter("raft_restarts_total", float64(restarts))
 	sh.counter("snapshot_installs_total", float64(installs))
 	sh.gauge("proposals_held", float64(held))
+}
+
+// peers gives the numbers of the peer transport.
+func (sh *sheet) peers() {
+	network := sh.s.n.peers.network
+	if network == nil {
+		return
+	}
+	for _, p := range network.Status() {
+		if p.Node == joinName {
+			continue
+		}
+		sh.counter("peer_bytes_sent_total", float64(p.BytesSent), p.Node)
+		sh.counter("peer_bytes_received_total", float64(p.BytesReceived), p.Node)
+		sh.counter("peer_queue_full_total", float64(p.QueueFull), p.Node)
+		sh.counter("peer_inbox_full_total", float64(p.InboxFull), p.Node)
+		sh.counter("peer_timed_out_total", float64(p.TimedOut), p.Node)
+	}
 }
