@@ -129,14 +129,20 @@ func (n *Node) askFounder(ctx context.Context, node string) (string, error) {
 			return "", fmt.Errorf("%w: node %s belongs to cluster %016x, which does not know node %s; start it with --join", ErrAlreadyFounded,
 				node, answer.GetIncarnation(), n.cfg.NodeID)
 		case recorded != "" && recorded != n.self:
-			return "", fmt.Errorf("%w: node %s of cluster %016x knows %s, and this directory is %s", ErrDirectoryLost, node,
-				answer.GetIncarnation(), recorded, n.self)
+			return "", fmt.Errorf("%w: node %s of cluster %016x knows %s, and this directory is %s; %s", ErrDirectoryLost, node,
+				answer.GetIncarnation(), recorded, n.self, lostAdvice(n.cfg.NodeID))
 		case recorded == "":
 			return "", errors.New("its cluster is just beginning") // it has begun and knows its members in a moment
 		}
 	}
 	n.metBoots[node] = answer.GetBoot()
 	return answer.GetReplica(), nil
+}
+
+// lostAdvice says what to do about a data directory that the cluster does not know.
+func lostAdvice(node string) string {
+	return fmt.Sprintf("start it with the directory it had, or, if that is lost, run `sealane cluster remove %s --gone --reason TEXT` and start it "+
+		"with an empty directory and --join", node)
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -167,7 +173,11 @@ func (n *Node) join(ctx context.Context) error {
 			return nil
 		}
 		if code := status.Code(err); code == codes.FailedPrecondition || code == codes.PermissionDenied {
-			return fmt.Errorf("%w: %s", ErrJoin, status.Convert(err).Message())
+			text := status.Convert(err).Message()
+			if strings.HasPrefix(text, catalog.ErrNodeConflict.Error()) {
+				text += "; " + lostAdvice(n.cfg.NodeID)
+			}
+			return fmt.Errorf("%w: %s", ErrJoin, text)
 		}
 		if time.Now().After(complain) {
 			n.log.Info("waiting to join the cluster", "at", n.cfg.Join, "error", err)

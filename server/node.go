@@ -312,6 +312,9 @@ func (n *Node) awaitLeaders(ctx context.Context) error {
 			complain = time.Now().Add(complainEvery)
 		}
 		if err := n.await(ctx, nil, leaderPoll); err != nil {
+			if ctx.Err() == nil {
+				return err // the node has failed, whatever it waited for
+			}
 			return fmt.Errorf("waiting for the leaders of groups %v: %w", missing, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -32,6 +33,7 @@ func (s *peerService) Hello(ctx context.Context, _ *peerv1.HelloRequest) (*peerv
 	if from, ok := peer.From(ctx); ok && out.Founded {
 		if known, ok, err := catalog.GetNode(n.controlState(), from.Node); err == nil && ok {
 			out.RecordedReplica, out.Removed = known.Replica, known.State == catalog.NodeRemoved
+			out.Superseded = known.Replica == from.Replica && slices.Contains(known.PastBoots[:], from.Boot)
 		}
 	}
 	for number, g := range n.refs() {

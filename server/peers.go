@@ -172,6 +172,10 @@ func (n *Node) greetAll(ctx context.Context) {
 				n.fail(fmt.Errorf("%w: node %s says so", ErrRemoved, node)) // it was out of reach when that was recorded
 				return
 			}
+			if answer.GetSuperseded() && answer.GetIncarnation() == n.incarnation.Load() {
+				n.fail(fmt.Errorf("%w: node %s says so", ErrTwoProcesses, node)) // the others talk to the later one, so that only they can tell
+				return
+			}
 			middle := wall.Add(time.Since(began) / 2)
 			n.noteGreeting(node, greeting{at: time.Now(), answer: answer, skew: stampTime(answer.GetWallUnixNanos()).Sub(middle)})
 		})

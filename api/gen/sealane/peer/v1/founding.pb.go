@@ -82,7 +82,9 @@ type HelloResponse struct {
 	// It is about to stop.
 	Draining bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
 	// The replica that its cluster has recorded for the node that asks was removed for ever.
-	Removed       bool `protobuf:"varint,11,opt,name=removed,proto3" json:"removed,omitempty"`
+	Removed bool `protobuf:"varint,11,opt,name=removed,proto3" json:"removed,omitempty"`
+	// A later process of the same data directory has registered since the one that asks.
+	Superseded    bool `protobuf:"varint,12,opt,name=superseded,proto3" json:"superseded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -190,6 +192,13 @@ func (x *HelloResponse) GetDraining() bool {
 func (x *HelloResponse) GetRemoved() bool {
 	if x != nil {
 		return x.Removed
+	}
+	return false
+}
+
+func (x *HelloResponse) GetSuperseded() bool {
+	if x != nil {
+		return x.Superseded
 	}
 	return false
 }
@@ -464,7 +473,7 @@ var File_sealane_peer_v1_founding_proto protoreflect.FileDescriptor
 const file_sealane_peer_v1_founding_proto_rawDesc = "" +
 	"\n" +
 	"\x1esealane/peer/v1/founding.proto\x12\x0fsealane.peer.v1\"\x0e\n" +
-	"\fHelloRequest\"\xf3\x02\n" +
+	"\fHelloRequest\"\x93\x03\n" +
 	"\rHelloResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\tR\areplica\x12\x12\n" +
@@ -477,7 +486,10 @@ const file_sealane_peer_v1_founding_proto_rawDesc = "" +
 	"\x05leads\x18\t \x03(\v2\x19.sealane.peer.v1.LedGroupR\x05leads\x12\x1a\n" +
 	"\bdraining\x18\n" +
 	" \x01(\bR\bdraining\x12\x18\n" +
-	"\aremoved\x18\v \x01(\bR\aremoved\"4\n" +
+	"\aremoved\x18\v \x01(\bR\aremoved\x12\x1e\n" +
+	"\n" +
+	"superseded\x18\f \x01(\bR\n" +
+	"superseded\"4\n" +
 	"\bLedGroup\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\"@\n" +
