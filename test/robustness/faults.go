@@ -67,7 +67,19 @@ func (f *Faults) Forget() {
 	f.spec = fault.Spec{}
 }
 
-func (f *Faults) put(ctx context.Context) error {
+// putTries is how often the endpoint of a node is asked: a process that was paused, or a busy machine, may let a call time out.
+const putTries = 4
+
+func (f *Faults) put(ctx context.Context) (err error) {
+	for range putTries {
+		if err = f.putOnce(ctx); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (f *Faults) putOnce(ctx context.Context) error {
 	b, err := json.Marshal(f.spec)
 	if err != nil {
 		return err
