@@ -93,6 +93,8 @@ nightly: check race fuzz ## what takes longer: race, fuzzing, a million overdue,
 	SEALANE_TEST_OVERDUE=1000000 $(GO) test -count=1 -timeout 30m -run TestIsolation -v ./test/integration
 	$(GO) test -count=1 -timeout 30m -run TestSimulation ./test/sim -seeds=300
 	SEALANE_TEST_KILLS=200 $(GO) test -count=1 -timeout 90m -run TestKillAudit -v ./test/robustness
+	SEALANE_TEST_ROUNDS=300 SEALANE_TEST_TRAILING=1 $(GO) test -count=1 -timeout 60m -run '^TestPartitions$$' -v ./replication
+	GOMAXPROCS=4 $(GO) test -count=1 -timeout 120m -v ./test/sim/whole -seeds=50
 	$(GO) test -count=1 -race -tags faults ./server/fault
 	SEALANE_TEST_ROUNDS=20 $(GO) test -count=1 -timeout 90m -run '$(SCENARIOS)' -v ./test/robustness
 	SEALANE_TEST_CHAOS=20m $(GO) test -count=1 -timeout 60m -run 'TestChaos$$' -v ./test/robustness
