@@ -19,15 +19,6 @@ func register(id string, kind catalog.OperationKind, p catalog.OperationParams) 
 	}
 }
 
-func (g *group) operation(id string) catalog.Operation {
-	g.t.Helper()
-	o, ok, err := catalog.GetOperation(g.st, id)
-	if err != nil || !ok {
-		g.t.Fatalf("operation %s: %v %v", id, ok, err)
-	}
-	return o
-}
-
 // must runs a command that has to take effect.
 func (g *group) must(c catalog.Command) catalog.Result {
 	g.t.Helper()

@@ -46,9 +46,9 @@ func electionTimes(t *testing.T, rounds, workers int) []time.Duration {
 	load := c.loadEvery(t, workers, 3*time.Millisecond)
 	var took []time.Duration
 	for round := range rounds {
-		old := c.leader(t, -1)
+		c.leader(t, -1)
 		<-time.After(time.Duration(round*137%1000)*time.Millisecond + electionTimeout) // at any phase of the timers
-		old = c.leader(t, -1)
+		old := c.leader(t, -1)
 		c.cutOff(old)
 		began := time.Now()
 		fresh := c.leader(t, old)

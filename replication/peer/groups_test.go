@@ -72,9 +72,11 @@ func newTrioOn(t testing.TB, groups int, adjust func(*replication.Options), plac
 	addresses := map[string]string{}
 	var listeners [3]net.Listener
 	for i := range c.nodes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if delay > 0 {
-			err = errors.Join(err, l.Close())
+		var l net.Listener
+		var err error
+		if delay == 0 {
+			l, err = net.Listen("tcp", "127.0.0.1:0")
+		} else {
 			l, err = slow.Listen(c.node(i))
 			slow.Delay(c.node(i), c.node((i+1)%3), delay)
 			slow.Delay(c.node(i), c.node((i+2)%3), delay)

@@ -1,5 +1,7 @@
 package peer
 
+//lint:file-ignore SA1019 the library's old fields are part of what it sends, and come back as they were
+
 import (
 	"bytes"
 	"encoding/binary"

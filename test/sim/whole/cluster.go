@@ -353,9 +353,7 @@ func (c *cluster) door(id string) door {
 func (d door) delivery() sealanev1.DeliveryServiceClient {
 	return sealanev1.NewDeliveryServiceClient(d)
 }
-func (d door) query() sealanev1.QueryServiceClient     { return sealanev1.NewQueryServiceClient(d) }
-func (d door) control() sealanev1.ControlServiceClient { return sealanev1.NewControlServiceClient(d) }
-func (d door) cluster() sealanev1.ClusterServiceClient { return sealanev1.NewClusterServiceClient(d) }
+func (d door) query() sealanev1.QueryServiceClient { return sealanev1.NewQueryServiceClient(d) }
 
 // clockOf gives the clocks of a machine.
 func (c *cluster) clockOf(id string) *clock {
