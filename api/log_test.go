@@ -31,8 +31,10 @@ func TestLogEntryWireForm(t *testing.T) {
 		want = protowire.AppendTag(want, 4, protowire.BytesType)
 		want = protowire.AppendBytes(want, b)
 	}
+	want = protowire.AppendTag(want, 5, protowire.VarintType)
+	want = protowire.AppendVarint(want, 1)
 	got, err := proto.MarshalOptions{Deterministic: true}.Marshal(&logv1.Entry{
-		StampUnixNanos: 1_700_000_000_123_456_789, NodeId: "n1", BootId: 0xfeed, Commands: commands,
+		StampUnixNanos: 1_700_000_000_123_456_789, NodeId: "n1", BootId: 0xfeed, Commands: commands, Digest: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +48,8 @@ func TestLogEntryWireForm(t *testing.T) {
 func TestControlEntryHasTheEnvelopeOfEntry(t *testing.T) {
 	a := (&logv1.Entry{}).ProtoReflect().Descriptor().Fields()
 	b := (&logv1.ControlEntry{}).ProtoReflect().Descriptor().Fields()
-	if a.Len() != 4 || b.Len() != a.Len() {
-		t.Fatalf("%d and %d fields, want 4", a.Len(), b.Len())
+	if a.Len() != 5 || b.Len() != a.Len() {
+		t.Fatalf("%d and %d fields, want 5", a.Len(), b.Len())
 	}
 	for i := range a.Len() {
 		x, y := a.Get(i), b.ByNumber(a.Get(i).Number())
@@ -68,7 +70,8 @@ func TestLogCommandNumbers(t *testing.T) {
 			"expire": 8, "lane_event": 9, "export_admit": 10, "export_outcome": 11, "control_step": 12, "trim": 13, "tick": 14,
 		}},
 		{(&logv1.CatalogCommand{}).ProtoReflect().Descriptor(), map[protoreflect.Name]protoreflect.FieldNumber{
-			"found_cluster": 1, "apply_destination": 2, "delete_destination": 3,
+			"found_cluster": 1, "apply_destination": 2, "delete_destination": 3, "create_namespace": 4, "register_node": 5, "set_node_state": 6,
+			"change_placement": 7, "prefer_leader": 8, "register_operation": 9, "advance_operation": 10, "finish_operation": 11,
 		}},
 	} {
 		kinds := c.of.Oneofs().ByName("kind")
