@@ -107,6 +107,51 @@ func TestFollowerPastTruncation(t *testing.T) {
 	})
 }
 
+// TestLogFollowsTheState: while a state is on its way the leader takes snapshots and truncates; what lies behind the state that was sent stays,
+// so that its receiver needs no second one. A group whose state takes longer to send than its log to be truncated would fill no replica.
+func TestLogFollowsTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, sends := installCluster(t, 3)
+		defer c.close(t)
+		leader := c.leader(t, -1)
+		away := (leader + 1) % 3
+		acked := doMany(t, c.replicas[leader].group, 0, 20)
+		c.same(t, leader, acked)
+		c.cutOff(away)
+		acked = append(acked, doMany(t, c.replicas[leader].group, 20, 200)...)
+		log := c.replicas[leader].group.log
+		before, err := log.FirstIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last int
+		during := func(_ int64, data io.Reader) io.Reader {
+			if last == 0 {
+				acked = append(acked, doMany(t, c.replicas[leader].group, 200, 500)...)
+				last = 500
+			}
+			return data
+		}
+		sends[leader].change.Store(&during)
+		c.connect(away)
+		<-time.After(12 * time.Second) // the longest pause of Raft's before it tries again
+		if c.leader(t, -1) != leader || last == 0 {
+			t.Fatal("the leadership went elsewhere, or nothing was sent: the test shows nothing")
+		}
+		c.same(t, leader, acked)
+		if n := c.replicas[away].group.Status().Installs; n != 1 {
+			t.Fatalf("%d installs", n)
+		}
+		<-time.After(2 * followTime)
+		acked = append(acked, doMany(t, c.replicas[leader].group, 500, 550)...)
+		c.same(t, leader, acked)
+		eventually(t, "the log is truncated again", func() bool {
+			first, err := log.FirstIndex()
+			return err == nil && first > before+200
+		})
+	})
+}
+
 // TestLostReplicaIsReplaced: the replacement has another id and no state; it gets the state, then the vote, then the lost one goes.
 func TestLostReplicaIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -155,23 +155,46 @@ func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if !ok || markerID(m) != id {
 		return nil, nil, fmt.Errorf("snapshot %s of group %d is no longer the newest", id, s.group) // Raft asks again for the newest
 	}
+	release, ok := s.index.log.Hold(m.Index)
+	if !ok {
+		return nil, nil, fmt.Errorf("snapshot %s of group %d is no longer the newest", id, s.group)
+	}
 	e, err := s.store.Export(s.ctx, s.group, nil)
 	if err != nil {
+		release()
 		return nil, nil, err
 	}
 	if e.Applied() < m.Index {
+		release()
 		err := fmt.Errorf("%w: state of group %d is at %d, its snapshot at %d", ErrSnapshotStreaming, s.group, e.Applied(), m.Index)
 		return nil, nil, errors.Join(err, e.Close())
 	}
 	meta := metaOf(id, m)
 	meta.Size = e.Size()
-	return meta, &sending{Export: e, ctx: s.ctx}, nil
+	return meta, &sending{Export: e, ctx: s.ctx, release: release}, nil
 }
 
-// sending ends a stream when the group stops.
+// followTime is how long the log behind a state that was sent stays for its receiver, which takes the state in and then the log. A state may be
+// larger, and the group busier, than what TrailingEntries allow for.
+const followTime = time.Minute
+
+// sending ends a stream when the group stops, and lets the log behind it go: at once where it was not read to its end, else when its receiver
+// has had the time to follow.
 type sending struct {
 	*storage.Export
-	ctx context.Context
+	ctx     context.Context
+	release func()
+	read    atomic.Int64
+}
+
+// Close is part of io.Closer.
+func (s *sending) Close() error {
+	if s.read.Load() == s.Size() {
+		time.AfterFunc(followTime, s.release)
+	} else {
+		s.release()
+	}
+	return s.Export.Close()
 }
 
 // Read is part of io.Reader.
@@ -179,7 +202,9 @@ func (s *sending) Read(p []byte) (int, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return s.Export.Read(p)
+	n, err := s.Export.Read(p)
+	s.read.Add(int64(n))
+	return n, err
 }
 
 // receiveWait is how long a state from a peer waits while others are being received. The sender waits with it.

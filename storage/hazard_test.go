@@ -175,6 +175,34 @@ func TestTruncationStopsAtTheMarker(t *testing.T) {
 	}
 }
 
+// TestTruncationLeavesWhatIsHeld: the lowest of what is held counts; released twice is released once, and what is gone cannot be held.
+func TestTruncationLeavesWhatIsHeld(t *testing.T) {
+	_, l := storeAt(t, storagetest.Options(t, vfs.NewMem()), 20, 18)
+	first, ok := l.Hold(6)
+	second, ok2 := l.Hold(9)
+	if !ok || !ok2 {
+		t.Fatal("entries of the log cannot be held")
+	}
+	for _, step := range []struct {
+		release func()
+		want    uint64
+	}{{func() {}, 6}, {first, 9}, {first, 9}, {second, 16}} {
+		step.release()
+		must(t, l.DeleteRange(1, 15))
+		if got := storagetest.Bounds(t, l); got != [2]uint64{step.want, 20} {
+			t.Fatalf("log is %v, want %d to 20", got, step.want)
+		}
+	}
+	if _, ok := l.Hold(14); ok {
+		t.Fatal("an entry that is gone can be held")
+	}
+	if release, ok := l.Hold(15); !ok { // the sentinel
+		t.Fatal("the entry before the first cannot be held")
+	} else {
+		release()
+	}
+}
+
 // TestStateOlderThanLog puts back an old state under a truncated log (F24).
 func TestStateOlderThanLog(t *testing.T) {
 	fs := vfs.NewMem()

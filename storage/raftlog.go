@@ -31,7 +31,8 @@ type RaftLog struct {
 	group uint32
 	state *State
 
-	writeMu sync.Mutex // one writer at a time; held over the sync
+	writeMu sync.Mutex           // one writer at a time; held over the sync
+	held    map[*uint64]struct{} // what truncation must keep, by Hold; under writeMu
 
 	mu       sync.RWMutex
 	first    uint64 // 0 while the log is empty

@@ -15,7 +15,8 @@ import (
 // DeleteRange removes a range of entries, both ends included. Raft uses it for two things:
 //
 //   - Truncation, from the front, behind a snapshot. Never beyond the group's durable applied index, nor beyond the newest snapshot
-//     marker if there is one: the range is cut there, and the next truncation takes the rest. The last removed entry becomes the sentinel.
+//     marker if there is one, nor into what is held (Hold): the range is cut there, and the next truncation takes the rest. The last removed
+//     entry becomes the sentinel.
 //   - Conflict, to the end: entries that another leader's replace. Not cut; these were never committed.
 //
 // A range over the whole log is a truncation if the newest snapshot marker covers it, else a conflict. A range that would leave a hole is
@@ -48,6 +49,7 @@ func (l *RaftLog) truncate(first, to uint64, marker edge) error {
 	if marker.index != 0 {
 		to = min(to, marker.index)
 	}
+	to = l.unheld(to)
 	if to < first {
 		return nil
 	}

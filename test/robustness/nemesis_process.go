@@ -58,7 +58,7 @@ func processFaults() []Fault {
 		{Name: "F33 kill all", Weight: 3, Hold: span2(0, 2*time.Second), Do: func(_ context.Context, r *Run, random *rand.Rand) (string, func(context.Context) error, error) {
 			return r.killSeveral(random, len(r.Members()))
 		}},
-		{Name: "F33 stop all softly", Weight: 1, Hold: span2(0, time.Second), Do: stopAll},
+		{Name: "F33 stop all softly", Alone: true, Weight: 1, Hold: span2(0, time.Second), Do: stopAll},
 		{Name: "F8 short pause", Weight: 4, Hold: span2(100*time.Millisecond, 500*time.Millisecond), Do: freeze},
 		{Name: "F8 long pause", Weight: 5, Hold: span2(3*time.Second, 8*time.Second), Do: freeze},
 		{Name: "rolling restart", Weight: 2, Planned: true, Alone: true, Do: func(ctx context.Context, r *Run, _ *rand.Rand) (string, func(context.Context) error, error) {
