@@ -195,12 +195,12 @@ func wiped(ctx context.Context, r *Run, random *rand.Rand) (string, func(context
 	select {
 	case <-m.Ended():
 	case <-waiting.Done():
-		if strings.Contains(m.Output(), "waiting for the other nodes of the initial cluster") {
-			// Other founders have left the cluster, so nobody can tell it; it does not found one without them, and takes no part.
+		if out := m.Output(); strings.Contains(out, "waiting for the other nodes of the initial cluster") || strings.Contains(out, "waiting to join the cluster") {
+			// The nodes that it was told to ask have left the cluster, so nobody can tell it; it founds nothing without them, and takes no part.
 			if err := r.Kill(m); err != nil {
 				return m.ID, nil, err
 			}
-			return m.ID + ", waited for founders that are gone, and replaced", nil, r.Replace(ctx, m)
+			return m.ID + ", waited for nodes that are gone, and replaced", nil, r.Replace(ctx, m)
 		}
 		return m.ID, nil, fmt.Errorf("%s started on an empty directory and was not refused within 30 s:\n%s", m.ID, lastLines(m.Output(), 10))
 	}
