@@ -59,18 +59,24 @@ func doMany(t *testing.T, g *Group, from, to int) (acked []string) {
 	return acked
 }
 
+// leaveBehind does commands up to seen with all replicas of a cluster, cuts a follower off, and does more, up to to, at the leader.
+func leaveBehind(t *testing.T, c *cluster, seen, to int) (leader, away int, acked []string) {
+	t.Helper()
+	leader = c.leader(t, -1)
+	away = (leader + 1) % len(c.replicas)
+	acked = doMany(t, c.replicas[leader].group, 0, seen)
+	c.same(t, leader, acked)
+	c.cutOff(away)
+	return leader, away, append(acked, doMany(t, c.replicas[leader].group, seen, to)...)
+}
+
 // TestFollowerPastTruncation: a follower that was away longer than the log reaches back gets the state; a digest mark that this jumps over
 // is skipped; after a restart nothing is installed again.
 func TestFollowerPastTruncation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := installCluster(t, 3)
 		defer c.close(t)
-		leader := c.leader(t, -1)
-		away := (leader + 1) % 3
-		acked := doMany(t, c.replicas[leader].group, 0, 20)
-		c.same(t, leader, acked)
-		c.cutOff(away)
-		acked = append(acked, doMany(t, c.replicas[leader].group, 20, 60)...)
+		leader, away, acked := leaveBehind(t, c, 20, 60)
 		mark, err := c.replicas[leader].group.Digest(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -113,30 +119,30 @@ func TestLogFollowsTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, sends := installCluster(t, 3)
 		defer c.close(t)
-		leader := c.leader(t, -1)
-		away := (leader + 1) % 3
-		acked := doMany(t, c.replicas[leader].group, 0, 20)
-		c.same(t, leader, acked)
-		c.cutOff(away)
-		acked = append(acked, doMany(t, c.replicas[leader].group, 20, 200)...)
+		leader, away, acked := leaveBehind(t, c, 20, 200)
 		log := c.replicas[leader].group.log
 		before, err := log.FirstIndex()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var last int
+		sending, goOn := make(chan struct{}), make(chan struct{})
+		var once sync.Once
 		during := func(_ int64, data io.Reader) io.Reader {
-			if last == 0 {
-				acked = append(acked, doMany(t, c.replicas[leader].group, 200, 500)...)
-				last = 500
-			}
+			once.Do(func() { close(sending); <-goOn })
 			return data
 		}
 		sends[leader].change.Store(&during)
 		c.connect(away)
+		select {
+		case <-sending:
+		case <-time.After(deadline):
+			t.Fatal("nothing was sent: the test shows nothing")
+		}
+		acked = append(acked, doMany(t, c.replicas[leader].group, 200, 500)...)
+		close(goOn)
 		<-time.After(12 * time.Second) // the longest pause of Raft's before it tries again
-		if c.leader(t, -1) != leader || last == 0 {
-			t.Fatal("the leadership went elsewhere, or nothing was sent: the test shows nothing")
+		if c.leader(t, -1) != leader {
+			t.Fatal("the leadership went elsewhere: the test shows nothing")
 		}
 		c.same(t, leader, acked)
 		if n := c.replicas[away].group.Status().Installs; n != 1 {
@@ -318,12 +324,7 @@ func TestInterruptedInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, sends := installCluster(t, 3)
 		defer c.close(t)
-		leader := c.leader(t, -1)
-		away := (leader + 1) % 3
-		acked := doMany(t, c.replicas[leader].group, 0, 10)
-		c.same(t, leader, acked)
-		c.cutOff(away)
-		acked = append(acked, doMany(t, c.replicas[leader].group, 10, 200)...)
+		_, away, acked := leaveBehind(t, c, 10, 200)
 		var tries atomic.Int64
 		change := func(size int64, data io.Reader) io.Reader {
 			before := c.replicas[away].group.Applied()
@@ -364,12 +365,7 @@ func TestLeaderChangesDuringInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, sends := installCluster(t, 3)
 		defer c.close(t)
-		leader := c.leader(t, -1)
-		away := (leader + 1) % 3
-		acked := doMany(t, c.replicas[leader].group, 0, 10)
-		c.same(t, leader, acked)
-		c.cutOff(away)
-		acked = append(acked, doMany(t, c.replicas[leader].group, 10, 200)...)
+		leader, away, acked := leaveBehind(t, c, 10, 200)
 		halfway, goOn := make(chan struct{}), make(chan struct{})
 		var once sync.Once
 		change := func(size int64, data io.Reader) io.Reader {

@@ -153,25 +153,38 @@ func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 		return nil, nil, fmt.Errorf("load snapshot marker: %w", err)
 	}
 	if !ok || markerID(m) != id {
-		return nil, nil, fmt.Errorf("snapshot %s of group %d is no longer the newest", id, s.group) // Raft asks again for the newest
+		return nil, nil, s.outdated(id)
 	}
-	release, ok := s.index.log.Hold(m.Index)
-	if !ok {
-		return nil, nil, fmt.Errorf("snapshot %s of group %d is no longer the newest", id, s.group)
-	}
-	e, err := s.store.Export(s.ctx, s.group, nil)
+	out, err := s.send(m)
 	if err != nil {
-		release()
 		return nil, nil, err
 	}
-	if e.Applied() < m.Index {
-		release()
-		err := fmt.Errorf("%w: state of group %d is at %d, its snapshot at %d", ErrSnapshotStreaming, s.group, e.Applied(), m.Index)
-		return nil, nil, errors.Join(err, e.Close())
-	}
 	meta := metaOf(id, m)
-	meta.Size = e.Size()
-	return meta, &sending{Export: e, ctx: s.ctx, release: release}, nil
+	meta.Size = out.Size()
+	return meta, out, nil
+}
+
+// outdated makes Raft ask again for the newest.
+func (s *snapshots) outdated(id string) error {
+	return fmt.Errorf("snapshot %s of group %d is no longer the newest", id, s.group)
+}
+
+// send begins a stream of the state, and holds the log that follows a marker.
+func (s *snapshots) send(m storage.SnapshotMarker) (*sending, error) {
+	release, ok := s.index.log.Hold(m.Index)
+	if !ok {
+		return nil, s.outdated(markerID(m))
+	}
+	e, err := s.store.Export(s.ctx, s.group, nil)
+	if err == nil && e.Applied() < m.Index {
+		err = fmt.Errorf("%w: state of group %d is at %d, its snapshot at %d", ErrSnapshotStreaming, s.group, e.Applied(), m.Index)
+		err = errors.Join(err, e.Close())
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &sending{Export: e, ctx: s.ctx, release: release}, nil
 }
 
 // followTime is how long the log behind a state that was sent stays for its receiver, which takes the state in and then the log. A state may be
