@@ -98,7 +98,7 @@ func stopAll(ctx context.Context, r *Run, random *rand.Rand) (string, func(conte
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, m := range members {
-		if err := r.Terminate(ctx, m); err != nil {
+		if err := m.AwaitEnd(ctx); err != nil {
 			return m.ID, nil, errors.Join(err, r.Kill(m))
 		}
 	}

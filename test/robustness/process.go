@@ -226,6 +226,11 @@ func (p *Process) Terminate(ctx context.Context) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
+	return p.AwaitEnd(ctx)
+}
+
+// AwaitEnd waits for the end of a node that has had SIGTERM, and gives what Terminate gives. A second signal would cut the stop short.
+func (p *Process) AwaitEnd(ctx context.Context) error {
 	select {
 	case <-p.Ended():
 		return p.Why()
